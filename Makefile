@@ -1,0 +1,31 @@
+# `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
+# they need first.
+
+.PHONY: help run test test-unit lint deny fmt setup
+
+# Each target says what it does after its `##`.
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Serve on an embedded SQLite file, on 127.0.0.1:7420
+	@scripts/setup run
+	cargo run --release --locked -- serve
+
+test: lint test-unit ## Everything that a change must pass
+
+# The rule, the parsers, the cache: no servers needed.
+test-unit: setup ## The fast part of it
+	cargo test --locked --lib --bins
+
+lint: setup ## Formatting and clippy
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+deny: ## Licences and sources of the dependencies (needs cargo-deny)
+	cargo deny check
+
+fmt: setup ## Format the code
+	cargo fmt
+
+setup: ## Install what is missing
+	@scripts/setup test

@@ -1,0 +1,84 @@
+//! The second listener, for those who run the process:
+//!
+//! | route | answers |
+//! |---|---|
+//! | `/livez` | 200 while the process runs; it asks nobody else |
+//! | `/readyz` | 200 if the store answers and has the right schema; `?verbose` lists each check |
+//! | `/startupz` | 200 once the store has been found fit to use |
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, Uri},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use crate::{api, engine::Engine, server::Drain};
+
+/// A probe must be answered before its caller gives up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Clone)]
+pub struct Admin {
+    pub engine: Arc<Engine>,
+    pub drain: Drain,
+}
+
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/startupz", get(startupz))
+        .fallback(api::no_such_route)
+        .method_not_allowed_fallback(api::no_such_method)
+        .with_state(admin)
+}
+
+async fn startupz(State(admin): State<Admin>) -> Response {
+    if admin.engine.is_open() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "starting: the store has not been checked yet\n")
+        .into_response()
+}
+
+async fn readyz(State(admin): State<Admin>, uri: Uri) -> Response {
+    let verbose = uri.query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
+    let checks = [
+        (
+            "started",
+            admin.engine.is_open().then_some(()).ok_or("the store has not been checked yet".into()),
+        ),
+        ("serving", (!admin.drain.has_begun()).then_some(()).ok_or("shutting down".into())),
+        ("store", ping(&admin.engine).await),
+    ];
+    let failed = checks.iter().find(|(_, result)| result.is_err());
+    let status = if failed.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let mut lines: Vec<String> = Vec::new();
+    if verbose {
+        lines.extend(checks.iter().map(|(name, result)| match result {
+            Ok(()) => format!("[+] {name}"),
+            Err(reason) => format!("[-] {name}: {reason}"),
+        }));
+    }
+    lines.push(match failed {
+        Some((name, Err(reason))) => format!("not ready: {name}: {reason}"),
+        _ => "ok".into(),
+    });
+    let text = lines.join("\n") + "\n";
+    (status, text).into_response()
+}
+
+async fn ping(engine: &Engine) -> Result<(), String> {
+    match tokio::time::timeout(PATIENCE, engine.ping()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the store did not answer a probe");
+            Err("it does not answer as it should; see the log".into())
+        }
+        Err(_) => Err("it did not answer in time".into()),
+    }
+}

@@ -1,0 +1,111 @@
+//! The public HTTP contract, version 1. The status says what the client should do; the problem's
+//! type says why. This module and [`crate::admin`] are the only ones that know HTTP statuses.
+//!
+//! | route | file |
+//! |---|---|
+//! | `/v1/resources`, `/v1/resources/{key}` | `resources.rs`, `listing.rs` |
+//! | `/v1/marks/{key}` | `marks.rs` |
+//! | `/v1/batch` | `batch.rs` |
+//! | `/openapi.json` | `openapi.rs` |
+
+pub mod batch;
+mod body;
+mod content_type;
+mod extract;
+pub mod listing;
+pub mod marks;
+pub mod openapi;
+mod outcome;
+pub mod problem;
+mod render;
+pub mod resources;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderName, Method, Uri, Version, header},
+    middleware::{Next, from_fn},
+    response::Response,
+    routing::{MethodRouter, get, post},
+};
+use bytesize::ByteSize;
+
+use self::problem::{Kind, Problem};
+use crate::{engine::Engine, write::Rule};
+
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+pub const FENCING_SEQ: HeaderName = HeaderName::from_static("x-fencing-seq");
+pub const FENCING_SCOPE: HeaderName = HeaderName::from_static("x-fencing-scope");
+pub const FENCING_RULE: HeaderName = HeaderName::from_static("x-fencing-rule");
+pub const FENCING_CLIENT: HeaderName = HeaderName::from_static("x-fencing-client");
+pub const FENCING_MARK: HeaderName = HeaderName::from_static("x-fencing-mark");
+pub const FENCING_REPLAY: HeaderName = HeaderName::from_static("x-fencing-replay");
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct Api {
+    pub engine: Arc<Engine>,
+    /// The rule for writes that name none.
+    pub rule: Rule,
+    pub max_body: ByteSize,
+    /// How long a client may take to send a body.
+    pub body_timeout: Duration,
+}
+
+pub fn router(api: Api) -> Router {
+    routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(from_fn(refuse_ambiguity))
+        .with_state(api)
+}
+
+/// Every route. The OpenAPI document is held to this list.
+pub fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
+    let resource = get(resources::get).put(resources::put).delete(resources::delete);
+    let mark = get(marks::get).put(marks::put);
+    vec![
+        ("/v1/resources", get(listing::list)),
+        // An empty key is refused by its handler, not by the router.
+        ("/v1/resources/", resource.clone()),
+        ("/v1/resources/{*key}", resource),
+        ("/v1/marks/", mark.clone()),
+        ("/v1/marks/{*key}", mark),
+        ("/v1/batch", post(batch::post)),
+        ("/openapi.json", get(openapi::get)),
+    ]
+}
+
+pub(crate) async fn no_such_route(uri: Uri) -> Problem {
+    Problem::new(Kind::NotFound, format!("there is nothing at {}", uri.path()))
+}
+
+pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{method} is not possible at {}; Allow says what is", uri.path());
+    Problem::new(Kind::MethodNotAllowed, detail)
+}
+
+/// What some proxy on the way may read differently is refused before anybody acts on it.
+async fn refuse_ambiguity(request: Request, next: Next) -> Result<Response, Problem> {
+    let headers = request.headers();
+    let hosts = headers.get_all(header::HOST).iter().count();
+    let one_host = match request.version() {
+        Version::HTTP_11 => hosts == 1,
+        _ => hosts <= 1,
+    };
+    if !one_host {
+        let detail = "an HTTP/1.1 request must have exactly one Host header";
+        return Err(Problem::new(Kind::InvalidRequest, detail).and_close());
+    }
+    // hyper would take `gzip, chunked` apart as chunks, and leave the gzip in the value.
+    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        let detail = "the only Transfer-Encoding that is supported is chunked";
+        return Err(Problem::new(Kind::InvalidRequest, detail).and_close());
+    }
+    Ok(next.run(request).await)
+}

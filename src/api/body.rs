@@ -1,0 +1,64 @@
+//! Reading a request's body: bounded in size and in time.
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderMap, header},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::time::Duration;
+
+use super::{
+    Api,
+    problem::{Kind, Problem},
+};
+
+/// A client that is still sending may not see an answer before it is done. So what is too much is
+/// thrown away for a while before the connection is closed on it.
+const THROW_AWAY_BYTES: usize = 16 << 20;
+const THROW_AWAY_TIME: Duration = Duration::from_secs(1);
+
+impl Api {
+    pub async fn receive(&self, headers: &HeaderMap, mut body: Body) -> Result<Bytes, Problem> {
+        let limit = usize::try_from(self.max_body.as_u64()).unwrap_or(usize::MAX);
+        if declared_length(headers).is_some_and(|length| length > self.max_body.as_u64()) {
+            // Whoever asked first has not sent anything yet, and now need not.
+            if !headers.contains_key(header::EXPECT) {
+                throw_away(body).await;
+            }
+            return Err(self.too_large());
+        }
+        let collect = Limited::new(&mut body, limit).collect();
+        match tokio::time::timeout(self.body_timeout, collect).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                throw_away(body).await;
+                Err(self.too_large())
+            }
+            Ok(Err(_)) => {
+                Err(Problem::new(Kind::InvalidRequest, "the body could not be read to its end"))
+            }
+            Err(_) => {
+                let limit = humantime::format_duration(self.body_timeout);
+                let detail = format!("the body did not arrive within {limit}");
+                Err(Problem::new(Kind::RequestTimeout, detail).and_close())
+            }
+        }
+    }
+
+    fn too_large(&self) -> Problem {
+        Problem::new(
+            Kind::TooLarge,
+            format!("the body is larger than {}, which --max-body sets", self.max_body),
+        )
+    }
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+async fn throw_away(body: Body) {
+    let mut body = Limited::new(body, THROW_AWAY_BYTES);
+    let discard = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(THROW_AWAY_TIME, discard).await;
+}

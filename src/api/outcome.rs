@@ -1,0 +1,54 @@
+//! From the engine's verdict to an answer, for every handler that writes or claims.
+
+use axum::{http::HeaderValue, response::Response};
+
+use super::{
+    FENCING_REPLAY,
+    problem::{Kind, Problem},
+    render,
+};
+use crate::{
+    engine::Engine,
+    fence::{Judgement, Standing, Verdict},
+    store::{Settled, Unit},
+    write::{Value, Write},
+};
+
+/// One write, to its verdict.
+pub async fn settle(engine: &Engine, write: Write) -> Result<Judgement, Problem> {
+    match engine.settle(Unit::single(write.clone())).await? {
+        Settled::Applied { judgements, .. } => Ok(judgements[0]),
+        Settled::Refused { judgement, .. } => Err(refused(&write, &judgement)),
+    }
+}
+
+/// A claim, and the value as it was at that moment.
+pub async fn fenced_read(
+    engine: &Engine,
+    claim: Write,
+) -> Result<(Standing, Option<Value>), Problem> {
+    match engine.settle(Unit::fenced_read(claim.clone())).await? {
+        Settled::Applied { judgements, value } => Ok((judgements[0].key, value)),
+        Settled::Refused { judgement, .. } => Err(refused(&claim, &judgement)),
+    }
+}
+
+pub fn refused(write: &Write, judgement: &Judgement) -> Problem {
+    let Some(refusal) = judgement.refusal() else {
+        return Problem::new(
+            Kind::StoreUnavailable,
+            "the store gave an answer that makes no sense",
+        );
+    };
+    tracing::debug!(key = ?write.key, ?refusal, token = %write.token, mark = judgement.guard.token, "refused");
+    Problem::refused(write, refusal, judgement)
+}
+
+pub fn with_fencing(mut response: Response, judgement: &Judgement) -> Response {
+    let headers = response.headers_mut();
+    headers.extend(render::fencing_headers(&judgement.key));
+    if judgement.verdict == Verdict::Replayed {
+        headers.insert(FENCING_REPLAY, HeaderValue::from_static("true"));
+    }
+    response
+}

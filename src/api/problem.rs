@@ -1,0 +1,212 @@
+//! Every way a request can fail, as RFC 9457 problem details.
+//!
+//! What a client may see is here. What only the log may see (an SQL error, a host name) stays with
+//! the error it came from.
+
+mod kind;
+mod refusal;
+
+use axum::{
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+pub use self::kind::Kind;
+use super::{openapi, render};
+use crate::{
+    engine::EngineError,
+    fence::{Judgement, Refusal, Standing},
+    store::StoreError,
+    token::{InvalidKey, Key, Seq, Token, Version},
+    write::Write,
+};
+
+/// A failure as the client sees it.
+#[derive(Debug)]
+pub struct Problem {
+    kind: Kind,
+    members: Box<Members>,
+    headers: HeaderMap,
+}
+
+/// The members beside `type`, `title` and `status`, each only where it means something.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct Members {
+    /// What happened this time, for a person to read.
+    detail: String,
+    /// Which write of a batch it was; the first is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    index: Option<usize>,
+    /// The key that the request named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<Key>,
+    /// The scope of the refused write, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    scope: Option<Key>,
+    /// The token of the refused write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    token: Option<Token>,
+    /// The mark that the token was held against: the key's or the scope's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    mark: Option<i64>,
+    /// The seq of the refused write, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    seq: Option<Seq>,
+    /// The version of the key's value, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    version: Option<Version>,
+}
+
+/// Why a request failed, as in RFC 9457. The status says what to do about it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem, example = json!({
+    "type": "urn:fencepost:stale-token",
+    "title": "A newer holder has been seen",
+    "status": 409,
+    "detail": "token 33 is behind the mark 34: a newer holder has taken over; stop, and acquire \
+               the lock again before writing",
+    "key": "orders/42",
+    "token": 33,
+    "mark": 34,
+    "version": 3,
+    "retryable": false,
+}))]
+pub(super) struct Document<'a> {
+    /// What went wrong, for a program to tell.
+    #[schema(schema_with = openapi::problem_types)]
+    r#type: String,
+    /// The same for a person, in a few words.
+    title: &'a str,
+    /// The status of the answer.
+    status: u16,
+    #[serde(flatten)]
+    #[schema(inline)]
+    members: &'a Members,
+    /// Whether the same request may succeed later.
+    retryable: bool,
+}
+
+impl Problem {
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let members = Members { detail: detail.into(), ..Members::default() };
+        Self { kind, members: Box::new(members), headers: HeaderMap::new() }
+    }
+
+    /// A read of a key that has no value.
+    pub fn no_value(key: &Key, standing: &Standing) -> Self {
+        let mut problem = Self::new(Kind::NotFound, "the key has no value");
+        problem.members.key = Some(key.clone());
+        problem.headers = render::fencing_headers(standing);
+        problem
+    }
+
+    /// A write that the store, or the cache in front of it, has refused.
+    pub fn refused(write: &Write, refusal: Refusal, judgement: &Judgement) -> Self {
+        let mut problem = Self::new(Kind::of(refusal), refusal::explain(write, refusal, judgement));
+        let members = &mut problem.members;
+        members.key = Some(write.key.clone());
+        members.scope.clone_from(&write.scope);
+        members.token = Some(write.token);
+        members.seq = write.seq;
+        members.mark = Some(match refusal {
+            Refusal::Stale => judgement.guard.token,
+            _ => judgement.key.mark.token,
+        });
+        members.version = judgement.key.present.then_some(judgement.key.version);
+        problem.headers = render::fencing_headers(&judgement.key);
+        problem
+    }
+
+    /// Ends the connection with this answer: where the next request begins is not certain.
+    #[must_use]
+    pub fn and_close(mut self) -> Self {
+        self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        self
+    }
+
+    /// Says which write of a batch it was.
+    #[must_use]
+    pub fn at(mut self, index: usize) -> Self {
+        self.members.index = Some(index);
+        // The headers speak of a single resource, which a batch is not.
+        self.headers.clear();
+        self
+    }
+}
+
+impl From<InvalidKey> for Problem {
+    fn from(error: InvalidKey) -> Self {
+        Self::new(Kind::InvalidKey, error.to_string())
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let (kind, detail) = match error {
+            EngineError::Overloaded => {
+                (Kind::Overloaded, "nothing was changed; try again after a moment")
+            }
+            EngineError::ShuttingDown => {
+                (Kind::ShuttingDown, "nothing was changed; try again with another instance")
+            }
+            EngineError::Store(StoreError::Busy | StoreError::Conflict) => (
+                Kind::StoreUnavailable,
+                "nothing was changed: the row stayed locked by another transaction; try again",
+            ),
+            EngineError::Store(StoreError::Unknown(_)) => (
+                Kind::OutcomeUnknown,
+                "the connection to the store was lost around the commit; repeat the request with \
+                 the same token and seq to learn what happened",
+            ),
+            EngineError::Store(
+                StoreError::Unavailable(_) | StoreError::Failed(_) | StoreError::Unfit(_),
+            ) => (
+                Kind::StoreUnavailable,
+                "nothing was changed; try again, and see the server's log if it lasts",
+            ),
+        };
+        Self::new(kind, detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = Document {
+            r#type: self.kind.urn(),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
+            members: &self.members,
+            retryable: self.kind.retryable(),
+        };
+        let mut response = render::json(self.kind.status(), &document);
+        let headers = response.headers_mut();
+        headers.extend(self.headers);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.kind.status() == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_are_listed_in_order() {
+        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place, "{kind:?}");
+        }
+        assert_eq!(Kind::ALL.len(), Kind::OutcomeUnknown as usize + 1);
+    }
+}

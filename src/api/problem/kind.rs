@@ -1,0 +1,162 @@
+//! What kinds of problems there are: their names, statuses and titles.
+
+use axum::http::StatusCode;
+
+use crate::fence::Refusal;
+
+/// The problem's type, by which programs tell what happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 400
+    InvalidToken,
+    /// 400
+    InvalidSeq,
+    /// 400
+    InvalidKey,
+    /// 400
+    InvalidRequest,
+    /// 404
+    NotFound,
+    /// 405
+    MethodNotAllowed,
+    /// 408
+    RequestTimeout,
+    /// 409
+    StaleToken,
+    /// 409
+    OutOfOrder,
+    /// 412
+    VersionMismatch,
+    /// 413
+    TooLarge,
+    /// 415
+    UnsupportedMediaType,
+    /// 422
+    SeqReused,
+    /// 428
+    TokenRequired,
+    /// 503
+    Overloaded,
+    /// 503
+    StoreUnavailable,
+    /// 503
+    ShuttingDown,
+    /// 504
+    OutcomeUnknown,
+}
+
+impl Kind {
+    pub fn of(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Stale => Self::StaleToken,
+            Refusal::OutOfOrder => Self::OutOfOrder,
+            Refusal::SeqReused => Self::SeqReused,
+            Refusal::VersionMismatch => Self::VersionMismatch,
+        }
+    }
+
+    pub const ALL: [Self; 18] = [
+        Self::InvalidToken,
+        Self::InvalidSeq,
+        Self::InvalidKey,
+        Self::InvalidRequest,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::StaleToken,
+        Self::OutOfOrder,
+        Self::VersionMismatch,
+        Self::TooLarge,
+        Self::UnsupportedMediaType,
+        Self::SeqReused,
+        Self::TokenRequired,
+        Self::Overloaded,
+        Self::StoreUnavailable,
+        Self::ShuttingDown,
+        Self::OutcomeUnknown,
+    ];
+
+    /// The problem's `type`.
+    pub fn urn(self) -> String {
+        format!("urn:fencepost:{}", self.name())
+    }
+
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidToken | Self::InvalidSeq | Self::InvalidKey | Self::InvalidRequest => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::StaleToken | Self::OutOfOrder => StatusCode::CONFLICT,
+            Self::VersionMismatch => StatusCode::PRECONDITION_FAILED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::SeqReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
+            Self::Overloaded | Self::StoreUnavailable | Self::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidToken => "invalid-token",
+            Self::InvalidSeq => "invalid-seq",
+            Self::InvalidKey => "invalid-key",
+            Self::InvalidRequest => "invalid-request",
+            Self::NotFound => "not-found",
+            Self::MethodNotAllowed => "method-not-allowed",
+            Self::RequestTimeout => "request-timeout",
+            Self::StaleToken => "stale-token",
+            Self::OutOfOrder => "out-of-order",
+            Self::VersionMismatch => "version-mismatch",
+            Self::TooLarge => "too-large",
+            Self::UnsupportedMediaType => "unsupported-media-type",
+            Self::SeqReused => "seq-reused",
+            Self::TokenRequired => "token-required",
+            Self::Overloaded => "overloaded",
+            Self::StoreUnavailable => "store-unavailable",
+            Self::ShuttingDown => "shutting-down",
+            Self::OutcomeUnknown => "outcome-unknown",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::InvalidToken => "The fencing token is not valid",
+            Self::InvalidSeq => "The sequence number is not valid",
+            Self::InvalidKey => "The key is not valid",
+            Self::InvalidRequest => "The request is not valid",
+            Self::NotFound => "Not found",
+            Self::MethodNotAllowed => "The method is not allowed here",
+            Self::RequestTimeout => "The request took too long to arrive",
+            Self::StaleToken => "A newer holder has been seen",
+            Self::OutOfOrder => "A later write of the same holder came first",
+            Self::VersionMismatch => "The resource is not at the expected version",
+            Self::TooLarge => "The request is too large",
+            Self::UnsupportedMediaType => "The media type is not supported",
+            Self::SeqReused => "The sequence number was used for another write",
+            Self::TokenRequired => "A fencing token is required",
+            Self::Overloaded => "Too many requests are waiting",
+            Self::StoreUnavailable => "The store cannot be used at the moment",
+            Self::ShuttingDown => "The server is shutting down",
+            Self::OutcomeUnknown => "Whether the write took effect is unknown",
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::RequestTimeout
+                | Self::Overloaded
+                | Self::StoreUnavailable
+                | Self::ShuttingDown
+                | Self::OutcomeUnknown
+        )
+    }
+}

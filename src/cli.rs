@@ -1,0 +1,189 @@
+//! The command line.
+//!
+//! `serve.rs`, `migrate.rs`, `compact.rs` and `config.rs` work on the server's own settings; the
+//! commands in `client/` speak HTTP to a running server.
+
+mod client;
+mod compact;
+mod config;
+mod exit;
+mod healthcheck;
+mod logging;
+mod migrate;
+mod output;
+mod serve;
+mod usage;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::exit::Failure;
+use crate::{
+    api,
+    settings::{Source, StoreSettings, file::SettingsFile},
+};
+
+/// A fencing-aware storage proxy.
+///
+/// Every write carries the fencing token of the lock it was made under. The store remembers the
+/// highest token each key has seen, and refuses a write with a lower one: a holder that lost its
+/// lock cannot overwrite its successor.
+#[derive(Parser)]
+#[command(name = "fencepost", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+// Of a flag given twice the last one counts, so that a script can add its own to a given line.
+#[command(args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+const EXAMPLES: &str = "\
+Try it, in two terminals:
+  fencepost serve                              # on an embedded SQLite file
+  fencepost put --token 1 orders/42 paid       # a write under token 1
+  fencepost put --token 2 orders/42 shipped    # the next holder takes over
+  fencepost put --token 1 orders/42 oops       # refused: exit code 73
+
+Exit codes:
+  0 done   1 failed   64 usage   69 unavailable   73 stale: fenced off";
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// Serve the HTTP API (also when no command is given)
+    Serve(Box<serve::Serve>),
+    /// Bring a database to this version's schema
+    Migrate(migrate::Migrate),
+    /// Collect the marks of keys that have long been absent
+    Compact(compact::Compact),
+    /// Show the settings that `serve` would use, and where each comes from
+    Config(Box<config::Config>),
+    #[command(flatten)]
+    Client(client::Client),
+    /// Ask a server's admin address whether it is ready; for containers without curl
+    Healthcheck(healthcheck::Healthcheck),
+    /// Print the OpenAPI document of the HTTP API
+    Openapi,
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    match parse(&serve_by_default(args)).and_then(Parsed::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// A command with its settings, and all that is known of where they came from.
+struct Parsed {
+    command: Cmd,
+    matches: ArgMatches,
+    file: Option<SettingsFile>,
+}
+
+/// `fencepost` and `fencepost --listen …` mean `fencepost serve …`.
+fn serve_by_default(mut args: Vec<OsString>) -> Vec<OsString> {
+    const OWN_FLAGS: [&str; 4] = ["-h", "--help", "-V", "--version"];
+    let wants_serve = args
+        .get(1)
+        .and_then(|arg| arg.to_str())
+        .is_none_or(|first| first.starts_with('-') && !OWN_FLAGS.contains(&first));
+    if wants_serve {
+        args.insert(args.len().min(1), "serve".into());
+    }
+    args
+}
+
+fn parse(args: &[OsString]) -> Result<Parsed, Failure> {
+    let wrong = |error| usage::wrong_argument(error, args);
+    let mut matches = command().try_get_matches_from(args).map_err(wrong)?;
+    let file = SettingsFile::named_by(&matches, &command()).map_err(Failure::settings)?;
+    if let Some(file) = &file {
+        matches = file
+            .apply(command())
+            .try_get_matches_from(args)
+            .map_err(|error| usage::wrong_in_file(error, file.path()))?;
+    }
+    let mut command = Cli::from_arg_matches(&matches).map_err(wrong)?.command;
+    if let (Some(store), Some((_, chosen))) = (command.store(), matches.subcommand()) {
+        store.choose(|id| Source::of(id, chosen, file.as_ref())).map_err(Failure::settings)?;
+    }
+    Ok(Parsed { command, matches, file })
+}
+
+impl Parsed {
+    fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Cmd::Serve(serve) => serve.run(),
+            Cmd::Migrate(migrate) => migrate.run(),
+            Cmd::Compact(compact) => compact.run(),
+            Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),
+            Cmd::Client(client) => client.run(),
+            Cmd::Healthcheck(healthcheck) => healthcheck.run(),
+            Cmd::Openapi => output::print(api::openapi::document_text()),
+            Cmd::Completions { shell } => completions(shell),
+        }
+    }
+}
+
+impl Cmd {
+    fn store(&mut self) -> Option<&mut StoreSettings> {
+        match self {
+            Self::Serve(serve) => Some(&mut serve.settings.store),
+            Self::Config(config) => Some(&mut config.settings.store),
+            Self::Migrate(migrate) => Some(&mut migrate.store),
+            Self::Compact(compact) => Some(&mut compact.store),
+            Self::Client(_) | Self::Healthcheck(_) | Self::Openapi | Self::Completions { .. } => {
+                None
+            }
+        }
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    // Into memory first: the generator panics if its reader stops early.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "fencepost", &mut script);
+    output::write_out(&script)
+}
+
+/// What `--help` is made from; the documentation is checked against it.
+pub fn command() -> Command {
+    // A value may be a secret, and help should read the same everywhere.
+    Cli::command().mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)))
+}
+
+/// Runs the short commands. A server has a runtime of its own.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map(|runtime| runtime.block_on(work))
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_what_happens_by_default() {
+        let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+        let line = |args: Vec<OsString>| args.join(" ".as_ref()).into_string().unwrap();
+        assert_eq!(line(serve_by_default(words("fencepost"))), "fencepost serve");
+        assert_eq!(
+            line(serve_by_default(words("fencepost --store x"))),
+            "fencepost serve --store x"
+        );
+        assert_eq!(line(serve_by_default(words("fencepost --help"))), "fencepost --help");
+        assert_eq!(line(serve_by_default(words("fencepost get k"))), "fencepost get k");
+    }
+}

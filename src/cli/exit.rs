@@ -1,0 +1,122 @@
+//! How a command ends when it does not end well.
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
+
+use crate::{cli::output, store::StoreError};
+
+/// Exit codes after sysexits.h, so that scripts can tell the cases apart.
+const FAILED: u8 = 1;
+const USAGE: u8 = 64;
+const UNAVAILABLE: u8 = 69;
+const STALE: u8 = 73;
+
+#[derive(Debug)]
+pub enum Failure {
+    /// 64: the command line. Also `--help` and `--version`, which are not failures.
+    Usage(clap::Error),
+    /// 64: a setting, wherever it came from.
+    Settings(String),
+    /// 1
+    Failed(String),
+    /// 69: a server or a database that does not answer.
+    Unavailable(String),
+    /// A problem that a server answered with.
+    Problem(Problem),
+    /// One that the log has told already, with its exit code.
+    Logged(u8),
+}
+
+/// What a client command needs to know of an answer that is not a success.
+#[derive(Debug)]
+pub struct Problem {
+    pub kind: String,
+    pub title: String,
+    pub detail: String,
+    /// The whole document, for programs.
+    pub document: String,
+}
+
+impl Failure {
+    pub fn settings(message: impl Into<String>) -> Self {
+        Self::Settings(message.into())
+    }
+
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+
+    /// Tells it in the log: whoever collects that should not have to look elsewhere for the reason
+    /// why a server ended.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        let code = self.code();
+        match self {
+            Self::Settings(message) | Self::Failed(message) | Self::Unavailable(message)
+                if tracing::enabled!(tracing::Level::ERROR) =>
+            {
+                tracing::error!("{message}");
+                Self::Logged(code)
+            }
+            other => other,
+        }
+    }
+
+    pub fn report(self) -> ExitCode {
+        let code = self.code();
+        match self {
+            Self::Usage(error) => {
+                let _ = error.print();
+            }
+            Self::Settings(message) | Self::Failed(message) | Self::Unavailable(message) => {
+                say(&message);
+            }
+            Self::Problem(problem) if std::io::stderr().is_terminal() => {
+                say(&format!("{}\n  {}", problem.title, problem.detail));
+            }
+            Self::Problem(problem) => {
+                let _ = writeln!(std::io::stderr(), "{}", problem.document);
+            }
+            Self::Logged(_) => {}
+        }
+        ExitCode::from(code)
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Usage(error) if error.use_stderr() => USAGE,
+            Self::Usage(_) => 0,
+            Self::Settings(_) => USAGE,
+            Self::Failed(_) => FAILED,
+            Self::Unavailable(_) => UNAVAILABLE,
+            Self::Logged(code) => *code,
+            Self::Problem(problem) => match problem.kind.as_str() {
+                "stale-token" | "out-of-order" => STALE,
+                "overloaded" | "store-unavailable" | "shutting-down" | "outcome-unknown" => {
+                    UNAVAILABLE
+                }
+                // The server has looked at what the command line said, and it will not do.
+                "invalid-token" | "invalid-seq" | "invalid-key" | "invalid-request"
+                | "token-required" => USAGE,
+                _ => FAILED,
+            },
+        }
+    }
+}
+
+fn say(message: &str) {
+    let red = output::colour(&std::io::stderr(), "\x1b[1;31m");
+    let plain = output::colour(&std::io::stderr(), "\x1b[0m");
+    let _ = writeln!(std::io::stderr(), "{red}error:{plain} {}", output::printable(message));
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The log: readable on a terminal, JSON elsewhere, always on standard error.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+
+use super::exit::Failure;
+use crate::settings::LogFormat;
+
+pub fn start(format: LogFormat, filter: &str) -> Result<(), Failure> {
+    let filter =
+        EnvFilter::try_new(filter).map_err(|error| Failure::settings(error.to_string()))?;
+    let terminal = std::io::stderr().is_terminal();
+    let text = match format {
+        LogFormat::Auto => terminal,
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+    };
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
+    let layer = if text {
+        layer.with_target(false).boxed()
+    } else {
+        layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+    };
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .try_init()
+        .map_err(|error| Failure::failed(error.to_string()))
+}

@@ -1,0 +1,160 @@
+//! `fencepost serve`: the whole life of a server, from settings to exit code.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use clap::Args;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use super::{exit::Failure, logging};
+use crate::{
+    admin::{self, Admin},
+    api::{self, Api},
+    engine::{self, Engine},
+    server::{self, Drain},
+    settings::{Settings, StoreUrl},
+    store::{Store, StoreError},
+};
+
+#[derive(Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+impl Serve {
+    pub fn run(self) -> Result<(), Failure> {
+        logging::start(self.settings.log_format, &self.settings.log)?;
+        self.run_logged().map_err(Failure::logged)
+    }
+
+    fn run_logged(self) -> Result<(), Failure> {
+        let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+        let served = runtime.block_on(serve(self.settings, &url, store));
+        // Dropped, it would wait for a thread that may be looking up a name that nobody knows.
+        runtime.shutdown_background();
+        served
+    }
+}
+
+async fn serve(settings: Settings, url: &StoreUrl, store: Arc<dyn Store>) -> Result<(), Failure> {
+    // Signals are caught from here on, so that none is lost while starting.
+    let mut stop = Stop::new()?;
+    let public = bind("--listen", settings.listen).await?;
+    let private = bind("--admin-listen", settings.admin_listen).await?;
+    let engine = Arc::new(Engine::start(
+        &store,
+        engine::Limits { queue: settings.queue as usize, mark_cache: settings.mark_cache.0 },
+    ));
+    let (drain_starter, drain) = Drain::new(settings.drain.0);
+    let limits = server::Limits {
+        connections: settings.max_connections as usize,
+        header_timeout: settings.header_timeout.0,
+        write_timeout: settings.write_timeout.0,
+    };
+    let api = api::router(Api {
+        engine: engine.clone(),
+        rule: settings.rule,
+        max_body: settings.max_body.0,
+        body_timeout: settings.body_timeout.0,
+    });
+    let admin = admin::router(Admin { engine: engine.clone(), drain: drain.clone() });
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        store = %url,
+        listen = %address_of(&public)?,
+        admin = %address_of(&private)?,
+        "fencepost is starting"
+    );
+    let public = tokio::spawn(server::serve(public, api, limits, drain.clone()));
+    // Probes are answered to the very end, however busy the public side is.
+    let private = tokio::spawn(server::serve(private, admin, limits, Drain::never()));
+
+    // Until the store is found fit, requests are answered with 503. So a database that is late
+    // makes a fencepost unready, not dead; one that must not be used ends it.
+    tokio::select! {
+        prepared = prepare(store, migrates(&settings, url)) => prepared?,
+        () = stop.requested() => return Ok(()),
+    }
+    engine.open();
+    tracing::info!("fencepost is ready");
+
+    stop.requested().await;
+    tracing::info!(drain = %settings.drain, "stopping: unready now, serving until it is quiet");
+    drain_starter.begin();
+    tokio::select! {
+        _ = public => tracing::info!("stopped"),
+        () = stop.requested() => tracing::warn!("stopped at once, as asked twice"),
+    }
+    private.abort();
+    Ok(())
+}
+
+async fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::failed(format!("cannot listen on {flag} {address}: {error}")))
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::failed(error.to_string()))
+}
+
+fn migrates(settings: &Settings, url: &StoreUrl) -> bool {
+    settings.migrate || matches!(url, StoreUrl::Sqlite(_))
+}
+
+/// Waits for the database, brings it up to date if that is wanted, and checks it.
+async fn prepare(store: Arc<dyn Store>, migrate: bool) -> Result<(), StoreError> {
+    let mut delays = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(Duration::from_secs(3))
+        .without_max_times()
+        .with_jitter()
+        .build();
+    loop {
+        let attempt = async {
+            if migrate {
+                store.migrate().await?;
+            }
+            store.check().await
+        };
+        match attempt.await {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy | StoreError::Conflict)) => {
+                tracing::warn!(%error, "waiting for the store");
+            }
+            settled => return settled,
+        }
+        tokio::time::sleep(delays.next().unwrap_or(Duration::from_secs(3))).await;
+    }
+}
+
+/// SIGTERM from an orchestrator, SIGINT from a terminal.
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::failed(error.to_string()));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Between the handlers and the store: refuses from memory what is surely stale, queues the rest,
+//! and owns every database connection.
+//!
+//! A handler's future can be dropped at any await, when its client hangs up. So no handler touches
+//! a connection: it hands its work to a lane (`lane.rs`) and waits for the answer. Work that a lane
+//! has taken is always finished, whether somebody still waits or not.
+
+mod lane;
+mod marks;
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use bytesize::ByteSize;
+use tokio::sync::oneshot;
+
+use self::{
+    lane::{Job, Lane, Reading},
+    marks::Marks,
+};
+use crate::{
+    store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
+    token::Key,
+};
+
+/// Lanes that only read. More would not make a lone Postgres faster.
+const READERS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Jobs that may wait in one lane; beyond that a request is turned away at once.
+    pub queue: usize,
+    /// Memory for the cache of marks.
+    pub mark_cache: ByteSize,
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The queue is full. Nothing was changed.
+    #[error("too many requests are waiting")]
+    Overloaded,
+    /// The process is about to end. Nothing was changed.
+    #[error("shutting down")]
+    ShuttingDown,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+pub struct Engine {
+    /// Set once the store has been found fit to use. Until then nothing reaches it.
+    open: AtomicBool,
+    writers: Vec<Lane>,
+    readers: Vec<Lane>,
+    next_reader: AtomicUsize,
+    marks: Arc<Marks>,
+}
+
+impl Engine {
+    /// Starts the lanes. They connect when they are first needed, and again after a failure.
+    pub fn start(store: &Arc<dyn Store>, limits: Limits) -> Self {
+        let marks = Arc::new(Marks::new(limits.mark_cache));
+        let lanes = |count: usize| {
+            (0..count).map(|_| Lane::start(store.clone(), marks.clone(), limits.queue)).collect()
+        };
+        Self {
+            open: AtomicBool::new(false),
+            writers: lanes(store.writers()),
+            readers: lanes(READERS),
+            next_reader: AtomicUsize::new(0),
+            marks: marks.clone(),
+        }
+    }
+
+    pub fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Writes, or is refused. A refusal is an answer, not an error.
+    pub async fn settle(&self, unit: Unit) -> Result<Settled, EngineError> {
+        if let Some(refused) = self.marks.refuse(&unit) {
+            return Ok(refused);
+        }
+        let lane = self.writer_of(&unit.writes()[0].key);
+        let (reply, answer) = oneshot::channel();
+        self.submit(lane, Job::Settle(unit, reply))?;
+        // A lane answers every job it has taken, unless it died with the job in its hands.
+        answer.await.unwrap_or_else(|_| Err(lost_in_flight()))
+    }
+
+    /// The newest committed state of a key.
+    pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(self.any_reader(), Job::Read(Reading::Key(key, reply)))?;
+        answer.await.unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    pub async fn list(&self, page: Page) -> Result<Vec<Listed>, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(self.any_reader(), Job::Read(Reading::List(page, reply)))?;
+        answer.await.unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Whether the store answers, and has the right schema.
+    pub async fn ping(&self) -> Result<(), EngineError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(self.any_reader(), Job::Read(Reading::Ping(reply)))?;
+        answer.await.unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    fn submit(&self, lane: &Lane, job: Job) -> Result<(), EngineError> {
+        if !self.is_open() {
+            return Err(StoreError::Unavailable("it has not been checked yet".into()).into());
+        }
+        lane.submit(job)
+    }
+
+    /// All writes of a key take the same lane, so they do not contend for its row.
+    fn writer_of(&self, key: &Key) -> &Lane {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
+        let hash = hasher.finish() as usize;
+        &self.writers[hash % self.writers.len()]
+    }
+
+    fn any_reader(&self) -> &Lane {
+        let next = self.next_reader.fetch_add(1, Ordering::Relaxed);
+        &self.readers[next % self.readers.len()]
+    }
+}
+
+fn lost_in_flight() -> EngineError {
+    StoreError::Unknown("the task that carried the write has died".into()).into()
+}

@@ -1,0 +1,207 @@
+//! The mark cache: what is surely stale is refused without asking the database.
+//!
+//! A mark never falls, so one that was once committed is a true lower bound for ever, however old
+//! the entry. Hence this cache may refuse, and may forget; it can never accept. It is filled only
+//! from rows that were committed: never from a request, nor from a batch in flight, or one failed
+//! request with a huge token would block a key.
+
+use bytesize::ByteSize;
+use quick_cache::{
+    Weighter,
+    sync::{Cache, EntryAction, EntryResult},
+};
+
+use crate::{
+    fence::{Judgement, Refusal, Standing, Verdict},
+    store::{Settled, Unit},
+    token::{Key, Mark, Version},
+    write::Write,
+};
+
+pub struct Marks {
+    known: Cache<Key, Known, ByBytes>,
+}
+
+/// The newest committed state of a key that this process has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    mark: Mark,
+    /// Not known of a key that has been met only as the scope of others.
+    value: Option<LastValue>,
+}
+
+/// What was there when a mark was set. A later mark is later news; the version alone would not
+/// tell, since it starts anew once a compaction has dropped a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LastValue {
+    at: Mark,
+    version: Version,
+    present: bool,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Known> for ByBytes {
+    fn weight(&self, key: &Key, _: &Known) -> u64 {
+        // The name with its counters, the entry, and the cache's own bookkeeping.
+        const ENTRY_BYTES: u64 = 136;
+        key.as_str().len() as u64 + ENTRY_BYTES
+    }
+}
+
+impl Marks {
+    pub fn new(capacity: ByteSize) -> Self {
+        const TYPICAL_ENTRY_BYTES: u64 = 184;
+        let items = usize::try_from(capacity.as_u64() / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX);
+        Self { known: Cache::with_weighter(items.max(1), capacity.as_u64(), ByBytes) }
+    }
+
+    /// The verdict on a unit that is surely stale. Units of several writes go to the store, which
+    /// names the first that fails.
+    pub fn refuse(&self, unit: &Unit) -> Option<Settled> {
+        let [write] = unit.writes() else { return None };
+        let key = self.known.get(&write.key)?;
+        // A refusal names the version, so one that does not know it is left to the store.
+        let LastValue { version, present, .. } = key.value?;
+        let scope = write.scope.as_ref().and_then(|scope| self.known.get(scope));
+        let guard = key.mark.max(scope.map_or(Mark::UNSEEN, |scope| scope.mark));
+        if !guard.outranks(write.token) {
+            return None;
+        }
+        let standing = Standing { mark: key.mark, version, present, created: false, digest: None };
+        let verdict = Verdict::Refused(Refusal::Stale);
+        Some(Settled::Refused { index: 0, judgement: Judgement { verdict, key: standing, guard } })
+    }
+
+    /// Takes in what the store has said of a unit's keys.
+    pub fn learn(&self, unit: &Unit, settled: &Settled) {
+        match settled {
+            Settled::Applied { judgements, .. } => {
+                for (write, judgement) in unit.writes().iter().zip(judgements) {
+                    self.learn_one(write, judgement);
+                }
+            }
+            // In a batch the judgement may rest on writes that were rolled back with it.
+            Settled::Refused { judgement, .. } => {
+                if let [write] = unit.writes() {
+                    self.learn_one(write, judgement);
+                }
+            }
+        }
+    }
+
+    /// A read shows what other fenceposts have committed.
+    pub fn learn_from_read(&self, key: &Key, standing: &Standing) {
+        // Reading what nobody has written must not crowd out the rest.
+        if standing.mark > Mark::UNSEEN {
+            self.raise(key, standing);
+        }
+    }
+
+    fn learn_one(&self, write: &Write, judgement: &Judgement) {
+        self.raise(&write.key, &judgement.key);
+        if let Some(scope) = &write.scope {
+            if judgement.passed_the_fence() {
+                self.raise_mark(scope, Mark::at(write.token, None));
+            } else if judgement.guard > judgement.key.mark {
+                // What is above the key's mark can only be the scope's.
+                self.raise_mark(scope, judgement.guard);
+            }
+        }
+    }
+
+    fn raise(&self, key: &Key, standing: &Standing) {
+        let Standing { mark, version, present, .. } = *standing;
+        let value = LastValue { at: mark, version, present };
+        self.raise_to(key, Known { mark, value: Some(value) });
+    }
+
+    fn raise_mark(&self, key: &Key, mark: Mark) {
+        self.raise_to(key, Known { mark, value: None });
+    }
+
+    /// An atomic maximum: an answer that arrives late cannot replace a newer one.
+    fn raise_to(&self, key: &Key, news: Known) {
+        let raise = |_: &Key, known: &mut Known| {
+            known.mark = known.mark.max(news.mark);
+            known.value = known.value.max(news.value);
+            EntryAction::Retain(())
+        };
+        if let EntryResult::Vacant(place) = self.known.entry(key, None, raise) {
+            // Lost only if it was filled meanwhile, by something as true.
+            let _ = place.insert(news);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::Token;
+
+    fn claim(key: &str, token: i64) -> Unit {
+        Unit::single(Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap()))
+    }
+
+    fn learn(marks: &Marks, key: &str, token: i64) {
+        let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
+        marks.raise(&Key::new(key).unwrap(), &standing);
+    }
+
+    #[test]
+    fn refuses_below_a_known_mark_and_nothing_else() {
+        let marks = Marks::new(ByteSize::mib(1));
+        assert_eq!(marks.refuse(&claim("k", 1)), None);
+        learn(&marks, "k", 7);
+        assert!(marks.refuse(&claim("k", 6)).is_some());
+        assert_eq!(marks.refuse(&claim("k", 7)), None);
+        assert_eq!(marks.refuse(&claim("k", 8)), None);
+    }
+
+    #[test]
+    fn late_news_does_not_lower_a_mark() {
+        let marks = Marks::new(ByteSize::mib(1));
+        learn(&marks, "k", 7);
+        learn(&marks, "k", 5);
+        assert!(marks.refuse(&claim("k", 6)).is_some());
+    }
+
+    #[test]
+    fn a_key_that_is_known_only_as_a_scope_guards_others_but_is_left_to_the_store() {
+        let marks = Marks::new(ByteSize::mib(1));
+        let scope = Key::new("lock").unwrap();
+        marks.raise_mark(&scope, Mark { token: 7, seq: 0 });
+        assert_eq!(marks.refuse(&claim("lock", 6)), None);
+        learn(&marks, "k", 1);
+        let mut write = Write::claim(Key::new("k").unwrap(), Token::new(6).unwrap());
+        write.scope = Some(scope);
+        assert!(marks.refuse(&Unit::single(write)).is_some());
+        learn(&marks, "lock", 5);
+        assert!(marks.refuse(&claim("lock", 6)).is_some());
+    }
+
+    #[test]
+    fn a_failed_precondition_has_raised_the_scope() {
+        let marks = Marks::new(ByteSize::mib(1));
+        learn(&marks, "k", 5);
+        learn(&marks, "scope", 5);
+        let mut write = Write::claim(Key::new("k").unwrap(), Token::new(7).unwrap());
+        write.scope = Some(Key::new("scope").unwrap());
+        let standing = Standing { mark: Mark { token: 7, seq: 0 }, ..Standing::default() };
+        let verdict = Verdict::Refused(Refusal::VersionMismatch);
+        let judgement = Judgement { verdict, key: standing, guard: Mark { token: 5, seq: 0 } };
+        marks.learn(&Unit::single(write), &Settled::Refused { index: 0, judgement });
+        assert!(marks.refuse(&claim("scope", 6)).is_some());
+    }
+
+    #[test]
+    fn stays_within_its_memory() {
+        let marks = Marks::new(ByteSize::kib(64));
+        for number in 0..10_000 {
+            learn(&marks, &format!("key/{number}"), 1);
+        }
+        assert!(marks.known.weight() <= ByteSize::kib(64).as_u64());
+        assert!(marks.known.len() > 100, "a cache that keeps nothing is of no use");
+    }
+}

@@ -1,0 +1,111 @@
+//! Values as people write them.
+
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+use bytesize::ByteSize;
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// Where tokens come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// Somewhere else: every token is the client's word.
+    None,
+}
+
+impl FromStr for Authority {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        Err("this version has only `none`: it grants no locks itself, so tokens come from the lock \
+             service you already have"
+            .into())
+    }
+}
+
+/// Which tokens above the mark are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Any.
+    Open,
+}
+
+impl FromStr for Trust {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "open" {
+            return Ok(Self::Open);
+        }
+        Err("this version has only `open`: without an authority nobody can tell which tokens have \
+             been issued"
+            .into())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere
+    Auto,
+    Text,
+    Json,
+}
+
+/// A duration as people write it: `200ms`, `30s`, `5m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Far beyond it, adding a duration to a point in time overflows.
+        const LONGEST: Duration = Duration::from_hours(24 * 365 * 100);
+        match humantime::parse_duration(text) {
+            Ok(time) if time <= LONGEST => Ok(Self(time)),
+            Ok(_) => Err("longer than a hundred years".into()),
+            Err(_) => Err("not a duration; write it as 200ms, 30s or 5m".into()),
+        }
+    }
+}
+
+/// For what cannot be done in no time at all.
+pub fn some_time(text: &str) -> Result<Time, String> {
+    match text.parse()? {
+        Time(Duration::ZERO) => Err("must be longer than nothing".into()),
+        time => Ok(time),
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+/// A number of bytes as people write it: `1MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub ByteSize);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The error of the parser below speaks of floats.
+        text.parse().map(Self).map_err(|_| "not a size; write it as 512KiB or 1MiB".into())
+    }
+}
+
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "write it as 127.0.0.1:7420 or [::1]:7420; names are not looked up".into())
+}
+
+/// Looked at here, so that a mistake is found by `config` and told like any other.
+pub fn log_filter(text: &str) -> Result<String, String> {
+    EnvFilter::try_new(text).map_err(|error| error.to_string())?;
+    Ok(text.into())
+}

@@ -1,0 +1,239 @@
+//! Where marks and values are kept, and the only place that may accept a write.
+//!
+//! What every store promises, whatever is underneath:
+//! - a verdict is reached on the newest committed row, and carried out in the same statement or
+//!   under the same lock;
+//! - nothing is reported as settled before it is durable;
+//! - an error says whether the write can still take effect ([`StoreError::Unknown`]) or not.
+//!
+//! Nothing here knows HTTP, and nothing outside `store/` knows SQL.
+
+mod ledger;
+pub mod postgres;
+pub mod sqlite;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::migrate::{AppliedMigration, Migrator};
+
+use crate::{
+    fence::{Judgement, Standing},
+    token::{Key, Version},
+    write::{Change, Value, Write},
+};
+
+/// Writes that stand or fall together. Most units hold one.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    writes: Vec<Write>,
+    /// Whether the value of the only write's key is wanted back: a fenced read.
+    read_back: bool,
+}
+
+impl Unit {
+    pub fn single(write: Write) -> Self {
+        Self { writes: vec![write], read_back: false }
+    }
+
+    pub fn fenced_read(claim: Write) -> Self {
+        debug_assert!(claim.change == Change::Claim, "a fenced read claims and does not write");
+        Self { writes: vec![claim], read_back: true }
+    }
+
+    /// Each key may be written once at most; the parser has seen to that.
+    pub fn atomic(writes: Vec<Write>) -> Self {
+        Self { writes, read_back: false }
+    }
+
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    /// Every key whose mark this unit reads or raises.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.writes.iter().flat_map(|write| std::iter::once(&write.key).chain(&write.scope))
+    }
+}
+
+/// What became of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Every write was accepted or replayed; one judgement for each, in order.
+    Applied { judgements: Vec<Judgement>, value: Option<Value> },
+    /// The write at `index` was refused, and no value of the unit was changed.
+    Refused { index: usize, judgement: Judgement },
+}
+
+/// A key as a reader sees it: the mark is never below the floor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub standing: Standing,
+    pub value: Option<Value>,
+}
+
+/// Which keys to list: those that start with `prefix` and come after `after`, in byte order.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub prefix: String,
+    pub after: String,
+    pub limit: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub key: String,
+    pub version: Version,
+    /// The mark's, and never below the floor.
+    pub token: i64,
+    pub content_type: String,
+    pub size: i64,
+}
+
+/// The text is for the log. What a client may see of it is the API's to say.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was changed, and nothing will be: the database was not reached.
+    #[error("the store could not be used: {0}")]
+    Unavailable(String),
+    /// Nothing was changed: somebody else kept the row locked for too long.
+    #[error("another transaction kept its lock for too long")]
+    Busy,
+    /// Nothing was changed: the transaction gave way to another. It may be tried again.
+    #[error("the transaction gave way to another one")]
+    Conflict,
+    /// Nothing was changed: the database refused this one write. The connection is as good as new.
+    #[error("the database refused the write: {0}")]
+    Failed(String),
+    /// The connection was lost around the commit. The write has taken effect, will, or never will.
+    #[error("the outcome of the write is unknown: {0}")]
+    Unknown(String),
+    /// The database answers, but must not be used as it is.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl StoreError {
+    fn unavailable(source: impl std::fmt::Display) -> Self {
+        Self::Unavailable(source.to_string())
+    }
+
+    /// Whether the session that reported this is of no further use.
+    pub fn ends_the_session(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) => true,
+            Self::Busy | Self::Conflict | Self::Failed(_) => false,
+        }
+    }
+
+    fn unknown(source: impl std::fmt::Display) -> Self {
+        Self::Unknown(source.to_string())
+    }
+}
+
+/// How far a database's schema is from what this version needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    Current,
+    /// Not there, or older: `fencepost migrate` mends it.
+    Behind,
+    /// Made by a newer version.
+    Ahead,
+}
+
+/// What a compaction did, or would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Compacted {
+    pub floor: i64,
+    pub dropped: u64,
+}
+
+/// A database that fenceposts share.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// One connection, with its settings pinned. Its owner runs one request at a time on it, and
+    /// drops it after an error.
+    async fn connect(&self) -> Result<Box<dyn Session>, StoreError>;
+
+    /// Whether this database may be used: version, schema, durability. [`StoreError::Unfit`] says
+    /// why not.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    async fn schema(&self) -> Result<Schema, StoreError>;
+
+    async fn migrate(&self) -> Result<(), StoreError>;
+
+    /// Drops the marks of keys that have been absent for longer than `age`, after raising the
+    /// floor so that what they refused stays refused.
+    async fn compact(
+        &self,
+        age: Duration,
+        progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
+    ) -> Result<Compacted, StoreError>;
+
+    /// How many sessions are worth having for writes.
+    fn writers(&self) -> usize;
+
+    /// How many waiting units are worth settling together. They are answered together, too.
+    fn gathers(&self) -> usize;
+}
+
+/// One connection's worth of work at a time.
+#[async_trait]
+pub trait Session: Send {
+    /// Settles each unit on its own, in order; one answer for each. A unit's error leaves the
+    /// others' answers true.
+    async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>>;
+
+    async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError>;
+
+    async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError>;
+
+    /// Proves that the database answers and that its schema is still the right one.
+    async fn ping(&mut self) -> Result<(), StoreError>;
+}
+
+/// Compares what has been applied to a database with what this version ships.
+fn schema_of(migrator: &Migrator, applied: &[AppliedMigration]) -> Schema {
+    if applied.iter().any(|applied| !migrator.version_exists(applied.version)) {
+        return Schema::Ahead;
+    }
+    let missing = migrator.iter().any(|shipped| {
+        !applied.iter().any(|applied| {
+            applied.version == shipped.version && applied.checksum == shipped.checksum
+        })
+    });
+    if missing { Schema::Behind } else { Schema::Current }
+}
+
+fn newest_migration(migrator: &Migrator) -> Option<i64> {
+    migrator.iter().map(|migration| migration.version).max()
+}
+
+/// The smallest string above all those that start with `prefix`; `None` where there is none.
+/// Code points sort as their UTF-8 bytes do, so it is enough to step the last one.
+fn first_key_after_prefix(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        // `succ` by way of the range steps over the surrogates, which are not characters.
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_key_after_prefix;
+
+    #[test]
+    fn a_prefix_ends_before_its_successor() {
+        assert_eq!(first_key_after_prefix(""), None);
+        assert_eq!(first_key_after_prefix("a").as_deref(), Some("b"));
+        assert_eq!(first_key_after_prefix("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(first_key_after_prefix("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(first_key_after_prefix("\u{10ffff}"), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! The production store: Postgres 14 or newer, shared by any number of fenceposts.
+//!
+//! A write of one key is one conditional statement, judged by Postgres on the newest row
+//! (`session.rs`). Where a scope or a batch needs several rows, they are locked in key order and
+//! judged by the same rule in memory (`locked.rs`). `connection.rs` pins every setting that this
+//! relies on.
+
+mod compact;
+mod connection;
+mod fitness;
+mod locked;
+mod rows;
+mod session;
+
+use std::{str::FromStr, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, Row,
+    migrate::{AppliedMigration, MigrateError, Migrator},
+    postgres::PgConnectOptions,
+};
+
+use self::{
+    connection::{Connection, Connector},
+    session::PostgresSession,
+};
+use super::{Compacted, Schema, Session, Store, StoreError, schema_of};
+
+/// `sqlx` knows the table by this name, and so does every fencepost: never rename it.
+const MIGRATIONS_TABLE: &str = "fencepost._sqlx_migrations";
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+
+pub struct PostgresStore {
+    connector: Connector,
+    writers: usize,
+}
+
+impl PostgresStore {
+    /// `url` as libpq knows it: `postgres://user:password@host:port/database?sslmode=verify-full`.
+    pub fn new(url: &str, writers: usize) -> Result<Self, String> {
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|error| error.to_string().replace("error with configuration: ", ""))?
+            .disable_statement_logging();
+        Ok(Self { connector: Connector::new(options), writers })
+    }
+}
+
+/// The migrations, kept out of the application's own `_sqlx_migrations`.
+fn migrator() -> Migrator {
+    let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().cloned().collect());
+    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
+    migrator.create_schema("fencepost");
+    migrator
+}
+
+async fn schema(connection: &mut Connection) -> Result<Schema, StoreError> {
+    connection.begin_if_pooled().await?;
+    let applied = applied_migrations(connection).await.map_err(fitness::unanswered);
+    connection.end_if_pooled(&applied).await?;
+    Ok(schema_of(&MIGRATIONS, &applied?))
+}
+
+/// As `sqlx` would list them, but without the named statement that it leaves behind: in a pooler
+/// that would be in the way of the next connection.
+async fn applied_migrations(
+    connection: &mut Connection,
+) -> Result<Vec<AppliedMigration>, sqlx::Error> {
+    let exists: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+        .bind(MIGRATIONS_TABLE)
+        .persistent(connection.keeps_statements())
+        .fetch_one(connection.raw())
+        .await?;
+    if !exists {
+        return Ok(Vec::new());
+    }
+    let rows = sqlx::query("SELECT version, checksum FROM fencepost._sqlx_migrations")
+        .persistent(connection.keeps_statements())
+        .fetch_all(connection.raw())
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let checksum: Vec<u8> = row.try_get("checksum")?;
+            Ok(AppliedMigration { version: row.try_get("version")?, checksum: checksum.into() })
+        })
+        .collect()
+}
+
+fn migration_failed(error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            fitness::unanswered(error)
+        }
+        other => StoreError::Unfit(format!("the migration failed: {other}")),
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
+        Ok(Box::new(PostgresSession::new(self.connector.connect().await?)))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        fitness::check(&mut self.connector.connect().await?).await
+    }
+
+    async fn schema(&self) -> Result<Schema, StoreError> {
+        schema(&mut self.connector.connect().await?).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut connection = self.connector.connect().await?;
+        if connection.is_pooled() {
+            return Err(StoreError::Unfit(
+                "migrations need a direct connection to Postgres, and this one goes through a \
+                 transaction pooler; give --store the database's own address"
+                    .into(),
+            ));
+        }
+        fitness::check_server(&mut connection).await?;
+        if schema(&mut connection).await? == Schema::Ahead {
+            return Err(StoreError::Unfit(fitness::AHEAD.into()));
+        }
+        // `run` would do the same, but its future is not `Send` for a borrowed connection.
+        migrator().run_direct(None, connection.raw(), false).await.map_err(migration_failed)
+    }
+
+    async fn compact(
+        &self,
+        age: Duration,
+        progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
+    ) -> Result<Compacted, StoreError> {
+        compact::compact(&mut self.connector.connect().await?, age, progress).await
+    }
+
+    fn writers(&self) -> usize {
+        self.writers
+    }
+
+    /// Each unit is a statement or a transaction of its own, so none need wait for the next.
+    fn gathers(&self) -> usize {
+        1
+    }
+}

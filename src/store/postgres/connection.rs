@@ -1,0 +1,237 @@
+//! A connection on which every setting that safety relies on is pinned, and what its errors mean.
+//!
+//! On a direct connection the settings are sent at start-up and last for the session. A transaction
+//! pooler (pgbouncer) refuses or forgets them, since it lends out a server connection for one
+//! transaction at a time. That is noticed, and then every statement runs in a transaction that sets
+//! them again, and no prepared statement is expected to outlive it.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions, PgConnection,
+    postgres::{PgConnectOptions, PgDatabaseError, PgSeverity},
+};
+
+use crate::store::StoreError;
+
+/// How long Postgres may take to accept a connection.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Each with its reason:
+/// - one statement under READ COMMITTED waits for a locked row and then judges its newest version;
+///   stricter levels would fail instead, and a database's default may be one of them;
+/// - a row that stays locked must not keep a writer for ever;
+/// - a fencepost that freezes inside a transaction must not keep its rows locked;
+/// - a statement whose client is gone must not commit later;
+/// - a peer that vanished without a word must be noticed;
+/// - and a name of our own, which nobody else sets, tells whether they have all arrived.
+const PINNED: [(&str, &str); 8] = [
+    ("default_transaction_isolation", "read committed"),
+    ("lock_timeout", "5s"),
+    ("idle_in_transaction_session_timeout", "10s"),
+    ("client_connection_check_interval", "2s"),
+    ("tcp_keepalives_idle", "30"),
+    ("tcp_keepalives_interval", "10"),
+    ("tcp_keepalives_count", "3"),
+    ("fencepost.pinned", "yes"),
+];
+
+const ARE_PINNED: &str = "SELECT current_setting('fencepost.pinned', true) IS NOT NULL AS pinned";
+
+/// An answer must survive a crash, of a standby too where there is one. Said even where it is so
+/// already: a reload of the server's settings must not change it under us. What is stronger than
+/// `on` stays as the operator chose it.
+const PIN_COMMIT: &str = "SELECT set_config('synchronous_commit', \
+     CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' \
+     END, false)";
+
+/// The same settings, for one transaction.
+const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+     SET LOCAL lock_timeout = '5s'; \
+     SET LOCAL idle_in_transaction_session_timeout = '10s'; \
+     SET LOCAL client_connection_check_interval = '2s'; \
+     SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
+     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
+
+pub const READ_ONLY: &str =
+    "this Postgres only reads (a standby, or default_transaction_read_only); connect to a primary";
+
+/// Opens connections to one database, and remembers whether a pooler stands in front of it.
+pub struct Connector {
+    options: PgConnectOptions,
+    pooled: AtomicBool,
+}
+
+pub struct Connection {
+    inner: PgConnection,
+    pooled: bool,
+}
+
+impl Connector {
+    pub fn new(options: PgConnectOptions) -> Self {
+        let options = match options.get_application_name() {
+            Some(_) => options,
+            None => options.application_name("fencepost"),
+        };
+        Self { options, pooled: AtomicBool::new(false) }
+    }
+
+    pub async fn connect(&self) -> Result<Connection, StoreError> {
+        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way())
+            .await
+            .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
+    }
+
+    async fn connect_either_way(&self) -> Result<Connection, StoreError> {
+        if !self.pooled.load(Ordering::Relaxed) {
+            if let Some(direct) = self.connect_directly().await? {
+                return Ok(direct);
+            }
+            tracing::info!("a transaction pooler stands in front of Postgres");
+            self.pooled.store(true, Ordering::Relaxed);
+        }
+        let options = self.options.clone().extra_float_digits(None).statement_cache_capacity(0);
+        let inner = options.connect().await.map_err(refused_connection)?;
+        Ok(Connection { inner, pooled: true })
+    }
+
+    /// `None` where the settings were refused, or accepted and not applied: that is a pooler.
+    async fn connect_directly(&self) -> Result<Option<Connection>, StoreError> {
+        let mut inner = match self.options.clone().options(PINNED).connect().await {
+            Ok(inner) => inner,
+            Err(error) if refuses_startup_parameters(&error) => return Ok(None),
+            Err(error) => return Err(refused_connection(error)),
+        };
+        let settings = sqlx::raw_sql(ARE_PINNED)
+            .fetch_one(&mut inner)
+            .await
+            .map_err(StoreError::unavailable)?;
+        let pinned: bool =
+            sqlx::Row::try_get(&settings, "pinned").map_err(StoreError::unavailable)?;
+        if !pinned {
+            return Ok(None);
+        }
+        sqlx::raw_sql(PIN_COMMIT).execute(&mut inner).await.map_err(StoreError::unavailable)?;
+        Ok(Some(Connection { inner, pooled: false }))
+    }
+}
+
+impl Connection {
+    pub fn raw(&mut self) -> &mut PgConnection {
+        &mut self.inner
+    }
+
+    pub fn is_pooled(&self) -> bool {
+        self.pooled
+    }
+
+    /// Whether a prepared statement will still be there next time.
+    pub fn keeps_statements(&self) -> bool {
+        !self.pooled
+    }
+
+    pub async fn begin(&mut self) -> Result<(), StoreError> {
+        let begin = if self.pooled { BEGIN_POOLED } else { "BEGIN" };
+        // If this fails, the connection may be left inside a transaction: it is given up.
+        sqlx::raw_sql(begin).execute(&mut self.inner).await.map_err(StoreError::unavailable)?;
+        Ok(())
+    }
+
+    /// Behind a pooler even a single statement needs a transaction, to have its settings.
+    pub async fn begin_if_pooled(&mut self) -> Result<(), StoreError> {
+        if self.pooled { self.begin().await } else { Ok(()) }
+    }
+
+    pub async fn commit(&mut self) -> Result<(), StoreError> {
+        sqlx::raw_sql("COMMIT").execute(&mut self.inner).await.map_err(maybe_applied)?;
+        Ok(())
+    }
+
+    /// Ends what `begin_if_pooled` began. A transaction that failed is rolled back, or the
+    /// connection would be of no further use.
+    pub async fn end_if_pooled<T>(
+        &mut self,
+        work: &Result<T, StoreError>,
+    ) -> Result<(), StoreError> {
+        match work {
+            _ if !self.pooled => Ok(()),
+            Ok(_) => self.commit().await,
+            Err(error) if error.ends_the_session() => Ok(()),
+            Err(_) => self.rollback().await,
+        }
+    }
+
+    pub async fn rollback(&mut self) -> Result<(), StoreError> {
+        sqlx::raw_sql("ROLLBACK")
+            .execute(&mut self.inner)
+            .await
+            .map_err(StoreError::unavailable)?;
+        Ok(())
+    }
+}
+
+/// The meaning of an error before anything could have been committed.
+pub fn not_applied(error: sqlx::Error) -> StoreError {
+    match answer(&error) {
+        Some(answer) if !ends_the_connection(answer) => match answer.code() {
+            "55P03" => StoreError::Busy,
+            "40001" | "40P01" => StoreError::Conflict,
+            // A primary that was demoted. Another connection may lead to the new one.
+            "25006" => StoreError::Unfit(READ_ONLY.into()),
+            // A prepared statement that no longer fits the schema: a new connection has new ones.
+            "0A000" | "26000" => StoreError::Unfit(error.to_string()),
+            _ => StoreError::Failed(error.to_string()),
+        },
+        _ => StoreError::unavailable(error),
+    }
+}
+
+/// The meaning of an error of a statement that commits. Postgres answers with an error only if it
+/// has rolled back, unless it was told to end the connection: that can also cut short the wait
+/// for a standby, after the commit. And a lost connection proves nothing at all.
+pub fn maybe_applied(error: sqlx::Error) -> StoreError {
+    match not_applied(error) {
+        StoreError::Unavailable(reason) => StoreError::Unknown(reason),
+        definite => definite,
+    }
+}
+
+fn refused_connection(error: sqlx::Error) -> StoreError {
+    let Some(answer) = answer(&error) else { return StoreError::unavailable(error) };
+    let said = answer.message();
+    match answer.code() {
+        // No such role, password or database, or no right to it: trying again will not help.
+        "28000" | "28P01" | "3D000" | "42501" => StoreError::Unfit(format!(
+            "Postgres turned us away: {said}; mend the user, password or database in --store"
+        )),
+        // A pooler that does not even take what the address itself asks for.
+        "08P01" => StoreError::Unfit(format!(
+            "the pooler in front of Postgres turned us away: {said}; leave `options` out of --store"
+        )),
+        // A setting that it does not know, or cannot have.
+        "42704" | "22023" => StoreError::Unfit(format!(
+            "this Postgres is too old, or built without what is needed; 14 is the oldest that \
+             will do: {said}"
+        )),
+        _ => StoreError::unavailable(error),
+    }
+}
+
+fn refuses_startup_parameters(error: &sqlx::Error) -> bool {
+    answer(error).is_some_and(|answer| {
+        answer.code() == "08P01" && answer.message().contains("startup parameter")
+    })
+}
+
+/// What Postgres said, if it was Postgres that said it.
+fn answer(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+fn ends_the_connection(answer: &PgDatabaseError) -> bool {
+    matches!(answer.severity(), PgSeverity::Fatal | PgSeverity::Panic)
+        || answer.code().starts_with("08")
+}

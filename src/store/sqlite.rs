@@ -1,0 +1,131 @@
+//! The embedded store: one SQLite file.
+//!
+//! SQLite has a single writer. `BEGIN IMMEDIATE` takes its place before anything is read, so the
+//! rule can be applied in memory (`ledger.rs`) to rows that nobody else can change, and all units
+//! that were waiting share one commit. Every commit is synced before it is answered
+//! (`synchronous = FULL` with a write-ahead log).
+
+mod compact;
+mod session;
+
+use std::{path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, SqliteConnection,
+    migrate::{Migrate, Migrator},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+use self::session::SqliteSession;
+use super::{Compacted, Schema, Session, Store, StoreError, schema_of};
+
+static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// How long a writer waits for another process that has the file locked.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub struct SqliteStore {
+    path: PathBuf,
+}
+
+impl SqliteStore {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// A file that is there, to read and write.
+    async fn open(&self) -> Result<SqliteConnection, StoreError> {
+        self.open_with(self.options()).await
+    }
+
+    fn options(&self) -> SqliteConnectOptions {
+        SqliteConnectOptions::new()
+            .filename(&self.path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY_TIMEOUT)
+            .disable_statement_logging()
+    }
+
+    /// A file that cannot be opened now will not open later: nobody else is to bring it.
+    async fn open_with(
+        &self,
+        options: SqliteConnectOptions,
+    ) -> Result<SqliteConnection, StoreError> {
+        options.connect().await.map_err(|error| match session::not_applied(error) {
+            StoreError::Busy => StoreError::Busy,
+            error => StoreError::Unfit(format!("cannot open {}: {error}", self.path.display())),
+        })
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
+        Ok(Box::new(SqliteSession::new(self.open().await?)))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.schema().await? {
+            Schema::Current => Ok(()),
+            Schema::Behind => Err(StoreError::Unfit(format!(
+                "{} has no current fencepost schema; `fencepost migrate` brings it up to date",
+                self.path.display()
+            ))),
+            Schema::Ahead => Err(StoreError::Unfit(format!(
+                "{} was written by a newer fencepost; use that version or a newer one",
+                self.path.display()
+            ))),
+        }
+    }
+
+    async fn schema(&self) -> Result<Schema, StoreError> {
+        if !self.path.exists() {
+            return Ok(Schema::Behind);
+        }
+        let only_look = SqliteConnectOptions::new().filename(&self.path).read_only(true);
+        let mut connection = self.open_with(only_look).await?;
+        let migrated: Option<i64> =
+            sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = ?1")
+                .bind(&*MIGRATOR.table_name)
+                .fetch_optional(&mut connection)
+                .await
+                .map_err(StoreError::unavailable)?;
+        if migrated.is_none() {
+            return Ok(Schema::Behind);
+        }
+        let applied = connection
+            .list_applied_migrations(&MIGRATOR.table_name)
+            .await
+            .map_err(StoreError::unavailable)?;
+        Ok(schema_of(&MIGRATOR, &applied))
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut connection = self.open_with(self.options().create_if_missing(true)).await?;
+        // `run` would do the same, but its future is not `Send` for a borrowed connection.
+        MIGRATOR
+            .run_direct(None, &mut connection, false)
+            .await
+            .map_err(|error| StoreError::Unfit(format!("the migration failed: {error}")))
+    }
+
+    async fn compact(
+        &self,
+        age: Duration,
+        progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
+    ) -> Result<Compacted, StoreError> {
+        compact::compact(&mut self.open().await?, age, progress).await
+    }
+
+    /// SQLite has one writer.
+    fn writers(&self) -> usize {
+        1
+    }
+
+    /// They share a sync to disk, which takes longer than all the rest.
+    fn gathers(&self) -> usize {
+        256
+    }
+}

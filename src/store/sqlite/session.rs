@@ -1,0 +1,253 @@
+//! One connection to the SQLite file.
+
+use async_trait::async_trait;
+use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::SqliteRow};
+
+use super::MIGRATOR;
+use crate::{
+    fence::Standing,
+    store::{
+        Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
+        ledger::{Entry, Ledger, ValueChange},
+        newest_migration,
+    },
+    token::{Key, Mark, Version},
+    write::Value,
+};
+
+pub struct SqliteSession {
+    connection: SqliteConnection,
+}
+
+impl SqliteSession {
+    pub fn new(connection: SqliteConnection) -> Self {
+        Self { connection }
+    }
+
+    /// All units in one transaction, so that they share one sync to disk.
+    async fn settle_together(&mut self, units: &[Unit]) -> Result<Vec<Settled>, StoreError> {
+        let mut transaction =
+            self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
+        let mut ledger = load(&mut transaction, units).await.map_err(not_applied)?;
+        let mut answers = Vec::with_capacity(units.len());
+        for unit in units {
+            let mut settled = ledger.settle(unit);
+            if let Settled::Applied { value, .. } = &mut settled
+                && unit.read_back
+            {
+                let key = &unit.writes()[0].key;
+                *value =
+                    current_value(&mut transaction, &ledger, key).await.map_err(not_applied)?;
+            }
+            answers.push(settled);
+        }
+        let mut changed = false;
+        for (key, entry) in ledger.changes() {
+            save(&mut transaction, key, entry).await.map_err(not_applied)?;
+            changed = true;
+        }
+        if changed {
+            // A failed commit may have reached the disk or not.
+            transaction.commit().await.map_err(StoreError::unknown)?;
+        } else {
+            transaction.rollback().await.map_err(not_applied)?;
+        }
+        Ok(answers)
+    }
+
+    async fn settle_singly(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
+        let mut lost: Option<StoreError> = None;
+        let mut answers = Vec::with_capacity(units.len());
+        for unit in units {
+            let alone = match &lost {
+                // Never begun, so certainly not applied.
+                Some(error) => Err(StoreError::unavailable(error)),
+                None => self.settle_together(std::slice::from_ref(unit)).await,
+            };
+            lost = lost.or(alone.as_ref().err().filter(|error| error.ends_the_session()).cloned());
+            answers.push(alone.map(|mut settled| settled.remove(0)));
+        }
+        answers
+    }
+}
+
+#[async_trait]
+impl Session for SqliteSession {
+    async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
+        match self.settle_together(units).await {
+            Ok(settled) => settled.into_iter().map(Ok).collect(),
+            // One bad row must not fail its neighbours. Nothing was applied, so each may try alone.
+            Err(StoreError::Failed(_)) if units.len() > 1 => self.settle_singly(units).await,
+            Err(error) => units.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
+        let row = sqlx::query(
+            "SELECT f.token AS floor, r.token, r.seq, r.version, r.created, r.digest,
+                    r.value, r.content_type, r.value IS NOT NULL AS present
+             FROM floor f LEFT JOIN resources r ON r.key = ?1",
+        )
+        .bind(key.as_str())
+        .fetch_one(&mut self.connection)
+        .await
+        .map_err(not_applied)?;
+        let mut snapshot =
+            Snapshot { standing: Standing::default(), value: value_of(&row).map_err(not_applied)? };
+        if row.try_get::<Option<i64>, _>("token").map_err(not_applied)?.is_some() {
+            snapshot.standing = standing_of(&row).map_err(not_applied)?;
+        }
+        let floor = Mark { token: row.try_get("floor").map_err(not_applied)?, seq: 0 };
+        snapshot.standing.mark = snapshot.standing.mark.max(floor);
+        Ok(snapshot)
+    }
+
+    async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT key, version, max(token, (SELECT token FROM floor)) AS token,
+                    content_type, length(value) AS size
+             FROM resources
+             WHERE value IS NOT NULL AND key > ?1 AND key >= ?2 AND (?3 IS NULL OR key < ?3)
+             ORDER BY key LIMIT ?4",
+        )
+        .bind(&page.after)
+        .bind(&page.prefix)
+        .bind(first_key_after_prefix(&page.prefix))
+        .bind(page.limit)
+        .fetch_all(&mut self.connection)
+        .await
+        .map_err(not_applied)?;
+        rows.iter().map(|row| listed(row).map_err(not_applied)).collect()
+    }
+
+    async fn ping(&mut self) -> Result<(), StoreError> {
+        let newest: Option<i64> =
+            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+                .fetch_one(&mut self.connection)
+                .await
+                .map_err(not_applied)?;
+        if newest == newest_migration(&MIGRATOR) {
+            return Ok(());
+        }
+        Err(StoreError::Unfit("the schema has changed under this fencepost".into()))
+    }
+}
+
+async fn load(connection: &mut SqliteConnection, units: &[Unit]) -> Result<Ledger, sqlx::Error> {
+    let floor: i64 =
+        sqlx::query_scalar("SELECT token FROM floor").fetch_one(&mut *connection).await?;
+    let mut ledger = Ledger::new(Mark { token: floor, seq: 0 });
+    for key in units.iter().flat_map(Unit::keys) {
+        let row = sqlx::query(
+            "SELECT token, seq, version, created, digest, value IS NOT NULL AS present
+             FROM resources WHERE key = ?1",
+        )
+        .bind(key.as_str())
+        .fetch_optional(&mut *connection)
+        .await?;
+        if let Some(row) = row {
+            ledger.enter(key.clone(), standing_of(&row)?);
+        }
+    }
+    Ok(ledger)
+}
+
+/// The value as this transaction leaves it: a fenced read may follow a put it was gathered with.
+async fn current_value(
+    connection: &mut SqliteConnection,
+    ledger: &Ledger,
+    key: &Key,
+) -> Result<Option<Value>, sqlx::Error> {
+    match ledger.value(key) {
+        ValueChange::Set(value) => Ok(Some(value.clone())),
+        ValueChange::Cleared => Ok(None),
+        ValueChange::Kept => {
+            let row = sqlx::query("SELECT value, content_type FROM resources WHERE key = ?1")
+                .bind(key.as_str())
+                .fetch_optional(connection)
+                .await?;
+            row.as_ref().map_or(Ok(None), value_of)
+        }
+    }
+}
+
+async fn save(
+    connection: &mut SqliteConnection,
+    key: &Key,
+    entry: &Entry,
+) -> Result<(), sqlx::Error> {
+    let standing = &entry.standing;
+    let (value_changes, value) = match &entry.value {
+        ValueChange::Kept => (false, None),
+        ValueChange::Cleared => (true, None),
+        ValueChange::Set(value) => (true, Some(value)),
+    };
+    sqlx::query(
+        "INSERT INTO resources (key, token, seq, version, created, digest, value, content_type, touched_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, unixepoch())
+         ON CONFLICT (key) DO UPDATE SET
+             token = excluded.token, seq = excluded.seq, version = excluded.version,
+             created = excluded.created, digest = excluded.digest, touched_at = excluded.touched_at,
+             value = CASE WHEN ?9 THEN excluded.value ELSE value END,
+             content_type = CASE WHEN ?9 THEN excluded.content_type ELSE content_type END",
+    )
+    .bind(key.as_str())
+    .bind(standing.mark.token)
+    .bind(standing.mark.seq)
+    .bind(standing.version.get())
+    .bind(standing.created)
+    .bind(standing.digest.map(|digest| digest.to_vec()))
+    .bind(value.map(|value| value.body.to_vec()))
+    .bind(value.map(|value| value.content_type.as_str()))
+    .bind(value_changes)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+fn standing_of(row: &SqliteRow) -> Result<Standing, sqlx::Error> {
+    let digest: Option<Vec<u8>> = row.try_get("digest")?;
+    Ok(Standing {
+        mark: Mark { token: row.try_get("token")?, seq: row.try_get("seq")? },
+        version: Version::from_stored(row.try_get("version")?),
+        present: row.try_get("present")?,
+        created: row.try_get("created")?,
+        digest: digest.and_then(|digest| digest.try_into().ok()),
+    })
+}
+
+fn value_of(row: &SqliteRow) -> Result<Option<Value>, sqlx::Error> {
+    let body: Option<Vec<u8>> = row.try_get("value")?;
+    let content_type: Option<String> = row.try_get("content_type")?;
+    Ok(body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type }))
+}
+
+fn listed(row: &SqliteRow) -> Result<Listed, sqlx::Error> {
+    Ok(Listed {
+        key: row.try_get("key")?,
+        version: Version::from_stored(row.try_get("version")?),
+        token: row.try_get("token")?,
+        content_type: row.try_get("content_type")?,
+        size: row.try_get("size")?,
+    })
+}
+
+/// For errors before the commit: the transaction is rolled back with them.
+pub(super) fn not_applied(error: sqlx::Error) -> StoreError {
+    // The low byte is the kind of error; what is above it, a variety.
+    const BUSY: u32 = 5;
+    const LOCKED: u32 = 6;
+    const IO_ERROR: u32 = 10;
+    const CORRUPT: u32 = 11;
+    const FULL: u32 = 13;
+    const CANNOT_OPEN: u32 = 14;
+    const NOT_A_DATABASE: u32 = 26;
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    match code.and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff) {
+        Some(BUSY | LOCKED) => StoreError::Busy,
+        None | Some(IO_ERROR | CORRUPT | FULL | CANNOT_OPEN | NOT_A_DATABASE) => {
+            StoreError::unavailable(error)
+        }
+        Some(_) => StoreError::Failed(error.to_string()),
+    }
+}
