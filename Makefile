@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run test test-unit lint deny fmt setup
+.PHONY: help run test test-unit test-it lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -11,11 +11,15 @@ run: ## Serve on an embedded SQLite file, on 127.0.0.1:7420
 	@scripts/setup run
 	cargo run --release --locked -- serve
 
-test: lint test-unit ## Everything that a change must pass
+test: lint test-unit test-it ## Everything that a change must pass
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
 	cargo test --locked --lib --bins
+
+# The real binary against real servers.
+test-it: setup ## The part with real servers
+	cargo test --locked --test it
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check

@@ -1,0 +1,62 @@
+//! The last line of defence: not even hand-written SQL may lower a mark.
+
+use crate::harness::{fencepost::Fencepost, http::answer, store::on_each_store};
+
+on_each_store! {
+    async fn raw_sql_cannot_lower_a_mark(store: TestStore) {
+        let server = Fencepost::on(&store).await;
+        let client = server.client();
+        let put = client.put("key", 5, "value").header("X-Fencing-Seq", 3);
+        assert_eq!(answer(put).await.status, 201);
+        assert_eq!(answer(client.delete("deleted", 5)).await.status, 204);
+        store.execute("UPDATE floor SET token = 3").await.expect("a floor may rise");
+
+        let everywhere = [
+            "UPDATE resources SET token = 4 WHERE key = 'key'",
+            "UPDATE resources SET token = token - 1",
+            "UPDATE resources SET seq = 2 WHERE key = 'key'",
+            "UPDATE resources SET key = 'another' WHERE key = 'key'",
+            "DELETE FROM resources WHERE key = 'key'",
+            "DELETE FROM resources WHERE key = 'deleted'",
+            "DELETE FROM resources",
+            "INSERT INTO resources (key, token, touched_at) SELECT key, 1, touched_at FROM resources
+             WHERE key = 'key' ON CONFLICT (key) DO UPDATE SET token = excluded.token",
+            "UPDATE floor SET token = 2",
+            "DELETE FROM floor",
+        ];
+        let here: &[&str] = if store.is_postgres() {
+            &["TRUNCATE resources", "TRUNCATE floor", "TRUNCATE resources, floor CASCADE"]
+        } else {
+            &[
+                "REPLACE INTO resources (key, token, touched_at) VALUES ('key', 4, 0)",
+                "INSERT OR REPLACE INTO resources (key, token, seq, touched_at)
+                 VALUES ('key', 5, 2, 0)",
+                "UPDATE OR REPLACE resources SET key = 'key' WHERE key = 'deleted'",
+                "REPLACE INTO floor (only_row, token) VALUES (1, 2)",
+            ]
+        };
+        for sql in everywhere.iter().chain(here) {
+            let refused = store.execute(sql).await.expect_err(sql);
+            assert!(refused.to_string().contains("fencepost: "), "{sql}: {refused}");
+        }
+        assert_eq!(client.mark("key").await, (5, 3));
+        assert_eq!(client.mark("deleted").await, (5, 0));
+        assert_eq!(client.mark("unseen").await, (3, 0));
+        assert_eq!(answer(client.read("key")).await.text(), "value");
+    }
+}
+
+on_each_store! {
+    /// Or else `fencepost compact` could not collect anything.
+    async fn a_tombstone_below_the_floor_may_go_and_nothing_else(store: TestStore) {
+        let server = Fencepost::on(&store).await;
+        let client = server.client();
+        assert_eq!(answer(client.put("present", 5, "value")).await.status, 201);
+        assert_eq!(answer(client.delete("deleted", 5)).await.status, 204);
+        store.execute("UPDATE floor SET token = 6").await.expect("a floor may rise");
+        store.execute("DELETE FROM resources WHERE key = 'deleted'").await.expect("it may go");
+        store.execute("DELETE FROM resources").await.expect_err("a value is there");
+        assert_eq!(client.mark("deleted").await, (6, 0));
+        assert_eq!(answer(client.read("present")).await.text(), "value");
+    }
+}

@@ -1,0 +1,73 @@
+//! Real servers for tests: Postgres, and the fencepost binary itself.
+//!
+//! Everything listens on a free port, lives in a temporary directory, and ends with the test
+//! process, however that ends.
+
+pub mod blocker;
+pub mod chaos_proxy;
+pub mod fencepost;
+pub mod holder;
+pub mod http;
+pub mod pgbouncer;
+pub mod postgres;
+pub mod store;
+pub mod transaction;
+pub mod witness;
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long anything may take before a test calls it broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Waits for a condition; panics if it does not come true.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A program that gets `signal` when this process dies, even by SIGKILL.
+///
+/// The kernel ties that to the thread which started it, so the starting is left to a thread that
+/// lives as long as the process.
+pub fn spawn_bound_to_us(command: Command) -> std::io::Result<Child> {
+    static SPAWNER: std::sync::OnceLock<
+        mpsc::Sender<(Command, mpsc::Sender<std::io::Result<Child>>)>,
+    > = std::sync::OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = mpsc::channel::<(Command, mpsc::Sender<std::io::Result<Child>>)>();
+        thread::spawn(move || {
+            for (mut command, reply) in requests {
+                let _ = reply.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (reply, child) = mpsc::channel();
+    spawner.send((command, reply)).expect("the spawning thread never ends");
+    child.recv().expect("the spawning thread answers")
+}
+
+/// `program`, to be killed with this process, and as `user` if we are root.
+pub fn bound_command(program: impl AsRef<std::ffi::OsStr>, user: Option<&str>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "INT"]);
+    if let Some(user) = user.filter(|_| nix::unistd::geteuid().is_root()) {
+        command.args(["--reuid", user, "--regid", user, "--init-groups"]);
+    }
+    command.arg("--").arg(program);
+    command
+}

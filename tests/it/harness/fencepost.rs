@@ -1,0 +1,162 @@
+//! The real binary, started as a user would start it.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use super::{
+    PATIENCE, bound_command, eventually, http::Client, spawn_bound_to_us, store::TestStore,
+};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_fencepost");
+
+pub struct Fencepost {
+    pub address: String,
+    pub admin: String,
+    process: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Fencepost {
+    /// Serves `store`, and is ready.
+    pub async fn on(store: &TestStore) -> Self {
+        Self::with(store, &[]).await
+    }
+
+    /// The same with more flags.
+    pub async fn with(store: &TestStore, flags: &[&str]) -> Self {
+        let server = Self::start(&store.url, flags);
+        server.wait_until_ready().await;
+        server
+    }
+
+    /// Starts it, and returns as soon as it listens: it may not be ready, or never become so.
+    pub fn start(store: &str, flags: &[&str]) -> Self {
+        Self::start_as_it_is(store, &[&["--migrate"], flags].concat())
+    }
+
+    /// The same, on a database that must have its schema already.
+    pub fn start_as_it_is(store: &str, flags: &[&str]) -> Self {
+        let mut command = bound_command(BINARY, None);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+            .args(["--log-format", "json", "--store", store])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        clear_settings(&mut command);
+        let mut process = spawn_bound_to_us(command).expect("fencepost starts");
+        let stderr = process.stderr.take().expect("its log");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (started, starting) = mpsc::channel();
+        let lines = log.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+                if entry["message"] == "fencepost is starting" {
+                    let _ = started.send(entry);
+                }
+                lines.lock().expect("the log").push(line);
+            }
+        });
+        let Ok(entry) = starting.recv_timeout(PATIENCE) else {
+            panic!("fencepost did not start: {:?}", log.lock().expect("the log"));
+        };
+        let field = |name: &str| entry[name].as_str().expect("an address").to_owned();
+        Self { address: field("listen"), admin: field("admin"), process, log }
+    }
+
+    pub async fn wait_until_ready(&self) {
+        let admin = Client::new(&self.admin);
+        let deadline = Instant::now() + PATIENCE;
+        while !admin.get("/readyz").send().await.is_ok_and(|answer| answer.status() == 200) {
+            assert!(Instant::now() < deadline, "it never became ready:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.address)
+    }
+
+    pub fn admin_client(&self) -> Client {
+        Client::new(&self.admin)
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().expect("the log").join("\n")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("the process is there");
+    }
+
+    /// Waits for it to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait().expect("fencepost ends")
+    }
+
+    /// Waits for it to refuse to serve: exit code 1, and what it says about that.
+    pub async fn refusal(mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while self.is_running() {
+            assert!(Instant::now() < deadline, "it should have given up:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let code = self.wait().code();
+        assert_eq!(code, Some(1), "{}", self.log());
+        // The last line may still be on its way from the pipe.
+        eventually("it says why", || async { self.last_error().is_some() }).await;
+        self.last_error().expect("why")
+    }
+
+    fn last_error(&self) -> Option<String> {
+        let log = self.log();
+        let entry: Value = serde_json::from_str(log.lines().next_back()?).ok()?;
+        (entry["level"] == "ERROR").then(|| entry["message"].as_str().map(str::to_owned))?
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().expect("fencepost can be asked").is_none()
+    }
+}
+
+impl Drop for Fencepost {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(arguments: &[&str]) -> Output {
+    run_with(arguments, |_| {})
+}
+
+/// The same, with an environment or a standard input of its own.
+pub fn run_with(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdin(Stdio::null());
+    clear_settings(&mut command);
+    prepare(&mut command);
+    command.output().expect("fencepost runs")
+}
+
+/// A developer's own settings must not change what a test sees.
+fn clear_settings(command: &mut Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
+        command.env_remove(name);
+    }
+}

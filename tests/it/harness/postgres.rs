@@ -1,0 +1,246 @@
+//! A real Postgres. Tests share one cluster and have a database each; those that hurt the server
+//! start one of their own.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use sqlx::{ConnectOptions, Connection, Decode, PgConnection, Type, postgres::PgConnectOptions};
+use tokio::sync::OnceCell;
+
+use super::{PATIENCE, bound_command, eventually, free_port, spawn_bound_to_us};
+
+pub const USER: &str = "postgres";
+
+pub struct Postgres {
+    directory: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    server: Option<Child>,
+}
+
+/// The cluster that most tests share.
+pub async fn shared() -> &'static Postgres {
+    static SHARED: OnceCell<Postgres> = OnceCell::const_new();
+    SHARED.get_or_init(|| Postgres::start(&["fsync=off"])).await
+}
+
+/// A new, empty database in the shared cluster: its URL.
+pub async fn database() -> String {
+    shared().await.database("").await
+}
+
+impl Postgres {
+    /// A cluster of its own, with `name=value` settings.
+    pub async fn start(settings: &[&str]) -> Self {
+        let directory = new_directory();
+        let data = directory.join("data");
+        let initdb = Command::new("setpriv")
+            .args(as_postgres())
+            .arg(bin("initdb"))
+            .args(["--auth", "trust", "--username", USER, "--encoding", "UTF8", "--no-locale"])
+            .args(["--no-sync", "-D"])
+            .arg(&data)
+            .current_dir(&directory)
+            .output()
+            .expect("initdb runs");
+        assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
+        let mut postgres = Self {
+            directory,
+            port: free_port(),
+            settings: settings.iter().map(ToString::to_string).collect(),
+            server: None,
+        };
+        postgres.run().await;
+        postgres
+    }
+
+    /// Starts the server (again), and waits until it answers.
+    pub async fn run(&mut self) {
+        let log = fs::File::create(self.directory.join("log")).expect("a log file");
+        let mut command = bound_command(bin("postgres"), Some(USER));
+        command
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string(), "-k"])
+            .arg(&self.directory)
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300"])
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log file"))
+            .stderr(log);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        self.server = Some(spawn_bound_to_us(command).expect("postgres starts"));
+        let url = self.url("postgres");
+        eventually("postgres answers", || async { PgConnection::connect(&url).await.is_ok() })
+            .await;
+    }
+
+    /// `mode` as `pg_ctl stop -m` knows it.
+    pub async fn stop(&mut self, mode: &str) {
+        let status = Command::new("setpriv")
+            .args(as_postgres())
+            .arg(bin("pg_ctl"))
+            .args(["stop", "-m", mode, "-t", &PATIENCE.as_secs().to_string(), "-D"])
+            .arg(self.data())
+            .current_dir(&self.directory)
+            .stdout(Stdio::null())
+            .status()
+            .expect("pg_ctl runs");
+        assert!(status.success(), "pg_ctl stop -m {mode}");
+        if let Some(mut server) = self.server.take() {
+            server.wait().expect("postgres ends");
+        }
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// Where the Unix socket is, and where a test may put files that Postgres must read.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A new database: its URL. `options` as in CREATE DATABASE.
+    pub async fn database(&self, options: &str) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        execute(&self.url("postgres"), &format!("CREATE DATABASE {name} {options}")).await;
+        self.url(&name)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Hands a file of ours to Postgres, readable by nobody else.
+pub fn give(file: &Path) {
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("permissions");
+    chown_to_postgres(file);
+}
+
+fn chown_to_postgres(path: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        let user = nix::unistd::User::from_name(USER).expect("users").expect("a user `postgres`");
+        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("chown");
+    }
+}
+
+/// The database that a URL names.
+pub fn name_of(url: &str) -> &str {
+    let path = url.rsplit('/').next().expect("a path");
+    path.split('?').next().expect("a name")
+}
+
+pub async fn connect(url: &str) -> PgConnection {
+    let options: PgConnectOptions = url.parse().expect("a URL");
+    options.disable_statement_logging().connect().await.expect("postgres answers")
+}
+
+/// Raw SQL, as somebody at a psql prompt would type it.
+pub async fn execute(url: &str, sql: &str) {
+    try_execute(url, sql).await.expect("the statement runs");
+}
+
+pub async fn try_execute(url: &str, sql: &str) -> Result<(), sqlx::Error> {
+    let mut connection = connect(url).await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ())
+}
+
+/// The one value that a query returns.
+pub async fn fetch<T>(url: &str, sql: &str) -> T
+where
+    T: for<'row> Decode<'row, sqlx::Postgres> + Type<sqlx::Postgres> + Send + Unpin,
+{
+    let mut connection = connect(url).await;
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a value")
+}
+
+/// Locks a resource's row, as a slow transaction would, until the connection is closed.
+pub async fn lock_row(url: &str, key: &str) -> PgConnection {
+    let mut connection = connect(url).await;
+    sqlx::raw_sql("BEGIN").execute(&mut connection).await.expect("a transaction");
+    sqlx::query("SELECT FROM fencepost.resources WHERE key = $1 FOR UPDATE")
+        .bind(key)
+        .fetch_one(&mut connection)
+        .await
+        .expect("the row is there");
+    connection
+}
+
+/// Whether some statement in this database waits for a lock.
+pub async fn somebody_waits(url: &str) -> bool {
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+               AND datname = current_database())";
+    sqlx::query_scalar(sql).fetch_one(&mut connect(url).await).await.expect("an answer")
+}
+
+fn as_postgres() -> Vec<&'static str> {
+    if nix::unistd::geteuid().is_root() {
+        vec!["--reuid", USER, "--regid", USER, "--init-groups", "--"]
+    } else {
+        vec!["--"]
+    }
+}
+
+/// The newest Postgres on this machine, unless `FENCEPOST_TEST_PG_BIN` names another.
+pub fn bin(program: &str) -> PathBuf {
+    if let Some(directory) = std::env::var_os("FENCEPOST_TEST_PG_BIN") {
+        return Path::new(&directory).join(program);
+    }
+    let newest = fs::read_dir("/usr/lib/postgresql")
+        .expect("Postgres is installed: run `make setup`")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.parse::<u32>().ok())
+        .max()
+        .expect("Postgres is installed: run `make setup`");
+    format!("/usr/lib/postgresql/{newest}/bin/{program}").into()
+}
+
+/// A directory that Postgres may use, named after this process, so that the next run can tell
+/// which ones nobody needs any more.
+pub fn new_directory() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    static SWEEP: std::sync::Once = std::sync::Once::new();
+    SWEEP.call_once(sweep);
+    let name =
+        format!("fencepost-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir(&directory).expect("a temporary directory");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("permissions");
+    chown_to_postgres(&directory);
+    directory
+}
+
+/// The shared cluster outlives every test, so its directory is left to the next run.
+fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix("fencepost-test-").and_then(|rest| rest.split('-').next());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The behaviour of Fencepost, against real servers: one module for each.
+//!
+//! The mistakes that fencing is prone to, and where each is shown not to be made:
+//!
+//! | mistake | shown in |
+//! |---|---|
+//! | a zombie writes between a new holder's read and its first write | `marks`, `concurrency` (read-modify-write) |
+//! | several keys under one lock | `scopes`, `batch` |
+//! | a late copy of an earlier write | `seq`, `concurrency` (a holder's earlier write) |
+//! | a client hangs up, and its write half happens or spoils the connection | `connections`, `postgres_faults` |
+//! | a killed proxy's statement commits later | `postgres_faults` |
+//! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency` |
+//! | one bad row fails its neighbours | `mark_cache` |
+//! | two proxies deadlock | `concurrency` |
+//! | refused writes cost a lock or a transaction | `mark_cache` |
+//! | a write is judged by an old snapshot | `waiting` |
+//! | a mark is forgotten: delete, truncate, unlogged, asynchronous commit | `guards`, `postgres_fitness`, `postgres_settings` |
+//! | a mark is forgotten by tidying up | `compaction` |
+//! | a cache believes a request, or accepts | `mark_cache`, `cached_refusals` |
+//! | an outcome that is not certain is called certain | `postgres_faults`, `crashes` |
+//! | a client holds a connection, or a shutdown, for ever | `slow_clients`, `drain` |
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod bad_input;
+mod batch;
+mod bodies;
+mod cached_refusals;
+mod cli;
+mod commands;
+mod compaction;
+mod concurrency;
+mod connections;
+mod crashes;
+mod drain;
+mod guards;
+#[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.
+mod harness;
+mod keys;
+mod listing;
+mod logs;
+mod mark_cache;
+mod marks;
+mod postgres_faults;
+mod postgres_fitness;
+mod postgres_links;
+mod postgres_migrate;
+mod postgres_pooler;
+mod postgres_settings;
+mod preconditions;
+mod probes;
+mod resources;
+mod same_verdicts;
+mod scopes;
+mod secrets;
+mod seq;
+mod settings;
+mod slow_clients;
+mod waiting;

@@ -1,0 +1,165 @@
+//! A database that must not be trusted with marks is refused at the start, with a reason that says
+//! what to do about it.
+
+use crate::harness::{
+    fencepost::{Fencepost, run},
+    postgres::{self, Postgres, execute, fetch, name_of},
+};
+
+/// What `serve` says before it gives up.
+async fn refusal(url: &str) -> String {
+    Fencepost::start_as_it_is(url, &[]).refusal().await
+}
+
+async fn migrated_database() -> String {
+    let url = postgres::database().await;
+    let output = run(&["migrate", "--store", &url]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    url
+}
+
+fn assert_says(reason: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(reason.contains(part), "{part:?} is not in: {reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_refused() {
+    let url = postgres::database().await;
+    assert_says(&refusal(&url).await, &["schema", "`fencepost migrate`", "--migrate"]);
+}
+
+#[tokio::test]
+async fn a_schema_from_the_future_is_refused_even_if_asked_to_migrate() {
+    let url = migrated_database().await;
+    execute(
+        &url,
+        "INSERT INTO fencepost._sqlx_migrations
+             (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', true, '\\x00', 0)",
+    )
+    .await;
+    assert_says(&refusal(&url).await, &["newer fencepost", "use that version"]);
+    let migrating = Fencepost::start(&url, &[]).refusal().await;
+    assert_says(&migrating, &["newer fencepost", "use that version"]);
+}
+
+#[tokio::test]
+async fn unlogged_tables_are_refused() {
+    for table in ["fencepost.resources", "fencepost.floor"] {
+        let url = migrated_database().await;
+        execute(&url, &format!("ALTER TABLE {table} SET UNLOGGED")).await;
+        let cure = format!("ALTER TABLE {table} SET LOGGED");
+        assert_says(&refusal(&url).await, &["not logged", &cure]);
+        execute(&url, &cure).await;
+        Fencepost::start_as_it_is(&url, &[]).wait_until_ready().await;
+    }
+}
+
+#[tokio::test]
+async fn disabled_triggers_are_refused() {
+    for disable in ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER marks_never_fall"] {
+        let url = migrated_database().await;
+        execute(&url, &format!("ALTER TABLE fencepost.resources {disable}")).await;
+        assert_says(&refusal(&url).await, &["is disabled", "ENABLE TRIGGER"]);
+    }
+}
+
+#[tokio::test]
+async fn another_encoding_is_refused() {
+    let url = postgres::shared().await.database("ENCODING LATIN1 TEMPLATE template0").await;
+    for reason in [refusal(&url).await, Fencepost::start(&url, &[]).refusal().await] {
+        assert_says(&reason, &["LATIN1", "ENCODING 'UTF8'"]);
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_only_reads_is_refused() {
+    let url = migrated_database().await;
+    let database = name_of(&url);
+    execute(&url, &format!("ALTER DATABASE {database} SET default_transaction_read_only = on"))
+        .await;
+    for reason in [refusal(&url).await, Fencepost::start(&url, &[]).refusal().await] {
+        assert_says(&reason, &["only reads", "default_transaction_read_only"]);
+    }
+}
+
+#[tokio::test]
+async fn a_standby_is_refused() {
+    let mut postgres = Postgres::start(&["fsync=off"]).await;
+    let url = postgres.database("").await;
+    assert!(run(&["migrate", "--store", &url]).status.success());
+    postgres.stop("fast").await;
+    // With nobody to follow it is a standby all the same: in recovery, and read-only.
+    std::fs::write(postgres.data().join("standby.signal"), "").unwrap();
+    postgres::give(&postgres.data().join("standby.signal"));
+    postgres.run().await;
+    for reason in [refusal(&url).await, Fencepost::start(&url, &[]).refusal().await] {
+        assert_says(&reason, &["standby", "connect to a primary"]);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_database_or_role_is_refused() {
+    let url = postgres::database().await;
+    let elsewhere = url.replace(name_of(&url), "no_such_database");
+    assert_says(&refusal(&elsewhere).await, &["no_such_database", "--store"]);
+    let nobody = url.replace("postgres@", "nobody_of_this_name@");
+    assert_says(&refusal(&nobody).await, &["nobody_of_this_name", "--store"]);
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_not_repeated() {
+    let mut postgres = Postgres::start(&["fsync=off"]).await;
+    let url = postgres.url("postgres");
+    execute(&url, "CREATE ROLE app LOGIN PASSWORD 'right'").await;
+    let rules = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n\
+                 host all all 127.0.0.1/32 trust\n";
+    std::fs::write(postgres.data().join("pg_hba.conf"), rules).unwrap();
+    postgres.stop("fast").await;
+    postgres.run().await;
+    let reason = refusal(&url.replace("postgres@", "app:s3cret@")).await;
+    assert_says(&reason, &["password authentication failed", "--store"]);
+    assert!(!reason.contains("s3cret"), "{reason}");
+}
+
+/// Otherwise it would wait for ever for something that only an administrator can mend.
+#[tokio::test]
+async fn a_role_that_may_not_use_the_schema_is_refused() {
+    let url = migrated_database().await;
+    let role = format!("stranger_to_{}", name_of(&url));
+    execute(&url, &format!("CREATE ROLE {role} LOGIN")).await;
+    let reason = refusal(&url.replace("postgres@", &format!("{role}@"))).await;
+    assert_says(&reason, &["permission denied", "fencepost"]);
+}
+
+/// A database that is late makes it unready, not dead.
+#[tokio::test]
+async fn a_database_that_is_not_up_yet_is_waited_for() {
+    let mut postgres = Postgres::start(&["fsync=off"]).await;
+    let url = postgres.database("").await;
+    postgres.stop("fast").await;
+    let server = Fencepost::start(&url, &[]);
+    let early = crate::harness::http::answer(server.client().put("k", 1, "x")).await;
+    assert_eq!((early.status, early.problem().as_str()), (503, "store-unavailable"));
+    assert_eq!(early.header("retry-after"), Some("1"));
+    let probe = crate::harness::http::answer(server.admin_client().get("/startupz")).await;
+    assert_eq!(probe.status, 503);
+    postgres.run().await;
+    server.wait_until_ready().await;
+}
+
+/// Rows are locked in key order, so two fenceposts must agree on what that is.
+#[tokio::test]
+async fn keys_sort_by_bytes_whatever_the_locale() {
+    let url = migrated_database().await;
+    let collation: String = fetch(
+        &url,
+        "SELECT c.collname::text FROM pg_attribute AS a JOIN pg_collation AS c
+             ON c.oid = a.attcollation
+         WHERE a.attrelid = 'fencepost.resources'::regclass AND a.attname = 'key'",
+    )
+    .await;
+    assert_eq!(collation, "C");
+}

@@ -1,0 +1,137 @@
+//! A password that fencepost was given is never shown: not in an error, not in the log, not by
+//! `config`, not by `--help`.
+
+use std::process::Output;
+
+use crate::harness::{
+    fencepost::{Fencepost, run, run_with},
+    postgres,
+};
+
+const SECRET: &str = "s3cret";
+
+/// Everything a command says.
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+#[track_caller]
+fn keeps_it(output: &Output) -> String {
+    let words = words(output);
+    assert!(!words.is_empty());
+    assert!(!words.contains(SECRET), "{words}");
+    words
+}
+
+fn file_with(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().expect("a place");
+    let path = directory.path().join("file");
+    std::fs::write(&path, text).expect("the file is written");
+    (directory, path.display().to_string())
+}
+
+#[test]
+fn not_by_config_wherever_it_came_from() {
+    let url = format!("postgres://app:{SECRET}@db.example/orders");
+    let (_held, store_file) = file_with(&url);
+    let (_held_too, config_file) = file_with(&format!("store = \"{url}\""));
+    for output in [
+        run(&["config", "--store", &url]),
+        run_with(&["config"], |command| {
+            command.env("FENCEPOST_STORE", &url);
+        }),
+        run(&["config", "--config", &config_file]),
+    ] {
+        let words = keeps_it(&output);
+        assert!(words.contains("postgres://app:***@db.example/orders"), "{words}");
+    }
+    keeps_it(&run(&["config", "--store-file", &store_file]));
+    let in_query = format!("postgres://db.example/orders?user=app&password={SECRET}");
+    assert!(keeps_it(&run(&["config", "--store", &in_query])).contains("db.example"));
+}
+
+#[test]
+fn not_by_an_error_about_the_value_it_stands_in() {
+    for url in [
+        "mysql://u:s3cret@h/d",
+        "postgres://u:s3cret@:x/d",
+        "postgres://u:s3cret@h:port/d",
+        "postgres://u:1#s3cret@h/d",
+        "postgres://u:1?s3cret@h/d",
+        "postgres://u:1/s3cret@h/d",
+        "postgres:u:s3cret@h/d",
+        "host=h password=s3cret",
+        "s3cret",
+        "postgres://u:s3cret@h/d?sslmode=no-such-mode",
+    ] {
+        let (_held, store_file) = file_with(url);
+        let (_held_too, config_file) = file_with(&format!("store = \"{url}\""));
+        for output in [
+            run(&["serve", "--store", url]),
+            run(&["--store", url]),
+            run(&["migrate", &format!("--store={url}")]),
+            run_with(&["config"], |command| {
+                command.env("FENCEPOST_STORE", url);
+            }),
+            run(&["config", "--config", &config_file]),
+            run(&["config", "--store-file", &store_file]),
+        ] {
+            keeps_it(&output);
+            assert_eq!(output.status.code(), Some(64), "{}", words(&output));
+        }
+    }
+}
+
+#[test]
+fn not_where_it_stands_in_the_wrong_place() {
+    let url = "postgres://u:s3cret@h/d";
+    let (_held, broken) = file_with(&format!("queue = 1\nstore = \"{url}\n"));
+    for arguments in [
+        &["serve", url][..],
+        &[url],
+        &["config", "--config", &broken],
+        &["serve", "--authority", "etcd://u:s3cret@h:2379"],
+        &["serve", "--listen", url],
+        &["get", "k", "--url", "ftp://u:s3cret@127.0.0.1"],
+    ] {
+        let output = run(arguments);
+        keeps_it(&output);
+        assert_eq!(output.status.code(), Some(64), "{}", words(&output));
+    }
+    let away = run(&["get", "k", "--url", "http://u:s3cret@127.0.0.1:1"]);
+    keeps_it(&away);
+    assert_eq!(away.status.code(), Some(69));
+}
+
+#[test]
+fn not_by_help() {
+    for command in ["serve", "migrate", "compact", "config", "get"] {
+        for help in ["--help", "-h"] {
+            let output = run_with(&[command, help], |command| {
+                command
+                    .env("FENCEPOST_STORE", "postgres://u:s3cret@h/d")
+                    .env("FENCEPOST_URL", "http://u:s3cret@127.0.0.1:1");
+            });
+            keeps_it(&output);
+            assert!(output.status.success());
+        }
+    }
+}
+
+#[tokio::test]
+async fn not_in_the_log() {
+    let url = postgres::database().await.replace("postgres@", &format!("postgres:{SECRET}@"));
+    let server = Fencepost::start(&url, &["--log", "trace"]);
+    server.wait_until_ready().await;
+    assert_eq!(server.client().put("k", 1, "v").send().await.expect("an answer").status(), 201);
+    let log = server.log();
+    assert!(log.contains("postgres:***@127.0.0.1"), "{log}");
+    assert!(!log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn not_by_a_migration_that_fails() {
+    let output = run(&["migrate", "--store", "postgres://u:s3cret@127.0.0.1:1/d"]);
+    keeps_it(&output);
+    assert_eq!(output.status.code(), Some(69));
+}
