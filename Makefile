@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run test test-unit test-it lint deny fmt setup
+.PHONY: help run test test-unit test-it test-api lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -11,7 +11,7 @@ run: ## Serve on an embedded SQLite file, on 127.0.0.1:7420
 	@scripts/setup run
 	cargo run --release --locked -- serve
 
-test: lint test-unit test-it ## Everything that a change must pass
+test: lint test-unit test-it test-api ## Everything that a change must pass
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -20,6 +20,10 @@ test-unit: setup ## The fast part of it
 # The real binary against real servers.
 test-it: setup ## The part with real servers
 	cargo test --locked --test it
+
+# The same against its own OpenAPI document: what it says is what happens.
+test-api: setup ## The part that Schemathesis proves
+	scripts/test-api
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check

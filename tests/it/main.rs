@@ -41,6 +41,7 @@ mod listing;
 mod logs;
 mod mark_cache;
 mod marks;
+mod openapi;
 mod postgres_faults;
 mod postgres_fitness;
 mod postgres_links;
