@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run test test-unit test-it test-api lint deny fmt setup
+.PHONY: help run test test-unit test-it test-api test-postgres-versions lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -11,7 +11,7 @@ run: ## Serve on an embedded SQLite file, on 127.0.0.1:7420
 	@scripts/setup run
 	cargo run --release --locked -- serve
 
-test: lint test-unit test-it test-api ## Everything that a change must pass
+test: lint test-unit test-it test-api test-postgres-versions ## Everything that a change must pass
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -24,6 +24,10 @@ test-it: setup ## The part with real servers
 # The same against its own OpenAPI document: what it says is what happens.
 test-api: setup ## The part that Schemathesis proves
 	scripts/test-api
+
+# What depends on the server, against each Postgres that is promised to work.
+test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
+	scripts/postgres-versions
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check
