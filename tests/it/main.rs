@@ -32,6 +32,7 @@ mod compaction;
 mod concurrency;
 mod connections;
 mod crashes;
+mod documents;
 mod drain;
 mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.

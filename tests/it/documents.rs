@@ -1,0 +1,140 @@
+//! What the documents say is true.
+
+use std::fmt::Write;
+
+use clap::Arg;
+
+use crate::harness::{
+    fencepost::{Fencepost, run},
+    http::answer,
+    postgres,
+    store::TestStore,
+};
+
+fn document(name: &str) -> String {
+    let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The settings as docs/settings.md has them: a table for each heading of `--help`.
+fn settings_tables() -> String {
+    let command = fencepost::cli::command();
+    let serve = command.find_subcommand("serve").expect("a command");
+    let mut tables = String::new();
+    let mut heading = None;
+    for argument in serve.get_arguments() {
+        let Some(group) = argument.get_help_heading() else { continue };
+        if heading != Some(group) {
+            heading = Some(group);
+            let _ = write!(tables, "\n### {group}\n\n| setting | default | |\n|---|---|---|\n");
+        }
+        tables += &row(argument);
+    }
+    tables
+}
+
+fn row(argument: &Arg) -> String {
+    let name = argument.get_long().expect("a flag");
+    let default = argument.get_default_values().first();
+    let default = default.map(|value| format!("`{}`", value.to_string_lossy())).unwrap_or_default();
+    let help = argument.get_help().expect("a help text");
+    format!("| `{name}` | {default} | {help} |\n")
+}
+
+#[test]
+fn the_settings_are_those_that_there_are() {
+    let expected = settings_tables();
+    let text = document("docs/settings.md");
+    assert!(text.contains(&expected), "docs/settings.md should have:\n{expected}");
+}
+
+#[test]
+fn every_document_that_is_linked_is_there() {
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/settings.md"] {
+        let text = document(name);
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+            document(&format!("{folder}/{link}"));
+        }
+    }
+}
+
+/// Runs the commands of README's tour, and finds the answers that it shows.
+#[tokio::test]
+async fn the_tour_of_the_readme_is_real() {
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    let readme = document("README.md");
+    let tour = readme.split("```console\n").nth(1).and_then(|rest| rest.split("```").next());
+    // The first step says where the API is, which differs here.
+    let steps: Vec<&str> = tour.expect("a tour").split("$ ").skip(2).collect();
+    assert!(steps.len() > 5, "{steps:?}");
+    for step in steps {
+        let (command, shown) = step.split_once('\n').expect("a line");
+        let output = std::process::Command::new("bash")
+            .args(["-c", command])
+            .env("API", format!("{}/v1", server.address))
+            .output()
+            .expect("bash runs");
+        let answer = String::from_utf8(output.stdout).expect("UTF-8");
+        assert_eq!(lines(shown), lines(&answer), "{command}");
+    }
+}
+
+/// What is the same in every run: no comments, no dates.
+fn lines(text: &str) -> Vec<&str> {
+    let same =
+        |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("date:");
+    text.lines().map(str::trim_end).filter(same).collect()
+}
+
+/// The blocks of a document that are marked as SQL, in order.
+fn sql_of(text: &str) -> Vec<&str> {
+    text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+#[tokio::test]
+async fn the_roles_of_the_postgres_page_have_the_rights_they_need_and_no_more() {
+    let url = postgres::database().await;
+    let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a name");
+    let page = document("docs/postgres.md");
+    let [create_roles, grant, raise_floor] = sql_of(&page)[..] else {
+        panic!("three blocks of SQL")
+    };
+    let owner = url.replace("postgres@", "fencepost_owner@");
+    let serving = url.replace("postgres@", "fencepost_serve@");
+
+    postgres::execute(&url, &create_roles.replace("DATABASE app", &format!("DATABASE {database}")))
+        .await;
+    let migrated = run(&["migrate", "--store", &owner]);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    postgres::execute(&owner, grant).await;
+
+    let server = Fencepost::start(&serving, &["--migrate=false"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    assert_eq!(answer(client.put("a", 7, "v")).await.status, 201);
+    assert_eq!(answer(client.put("b", 7, "v").header("X-Fencing-Scope", "s")).await.status, 201);
+    assert_eq!(answer(client.delete("a", 8)).await.status, 204);
+    assert_eq!(answer(client.read("b")).await.text(), "v");
+    assert_eq!(answer(client.claim("b", 9)).await.status, 200);
+
+    for forbidden in [
+        "DELETE FROM fencepost.resources",
+        "TRUNCATE fencepost.resources",
+        "UPDATE fencepost.floor SET token = 9",
+        "ALTER TABLE fencepost.resources DISABLE TRIGGER ALL",
+    ] {
+        let error = postgres::try_execute(&serving, forbidden).await.expect_err(forbidden);
+        let code = error.as_database_error().and_then(|error| error.code().map(Into::into));
+        assert_eq!(code, Some("42501".to_owned()), "{forbidden}: {error}");
+    }
+    let compact = |store: &str| run(&["compact", "--older-than", "0s", "--store", store]);
+    assert_eq!(compact(&serving).status.code(), Some(1));
+    assert!(compact(&owner).status.success());
+
+    postgres::execute(&owner, raise_floor).await;
+    assert_eq!(answer(client.put("new", 40_999, "v")).await.problem(), "stale-token");
+    assert_eq!(answer(client.put("new", 41_000, "v")).await.status, 201);
+}
