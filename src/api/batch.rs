@@ -32,9 +32,10 @@ const MAX_WRITES: usize = 1000;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch<'a> {
+    // Taken apart one by one, so that a mistake can be told by its place.
     #[serde(borrow)]
-    #[schema(min_items = 1, max_items = 1000)]
-    writes: Vec<Entry<'a>>,
+    #[schema(min_items = 1, max_items = 1000, value_type = Vec<Entry>)]
+    writes: Vec<&'a RawValue>,
 }
 
 /// One write, with exactly one of `value`, `value_base64` and `"delete": true`.
@@ -139,6 +140,9 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
     let body = api.receive(&parts.headers, body).await;
     require_json(&parts.headers)?;
     refuse_headers_of_a_write(&parts.headers)?;
+    if parts.uri.query().is_some() {
+        return Err(Problem::new(Kind::InvalidRequest, "a batch takes no query"));
+    }
     let writes = parse(&api, &body?)?;
     match api.engine.settle(Unit::atomic(writes.clone())).await? {
         Settled::Applied { judgements, .. } => {
@@ -196,8 +200,11 @@ fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
     }
     let mut keys = HashSet::new();
     let mut writes = Vec::with_capacity(batch.writes.len());
-    for (index, entry) in batch.writes.into_iter().enumerate() {
-        let write = write_of(api, entry).map_err(|problem| problem.at(index))?;
+    for (index, text) in batch.writes.into_iter().enumerate() {
+        let entry = serde_json::from_str(text.get())
+            .map_err(|error| Problem::new(Kind::InvalidRequest, format!("not a write: {error}")));
+        let write =
+            entry.and_then(|entry| write_of(api, entry)).map_err(|problem| problem.at(index))?;
         if !keys.insert(write.key.clone()) {
             let detail = format!("the key {:?} is written more than once", write.key.as_str());
             return Err(Problem::new(Kind::InvalidRequest, detail).at(index));

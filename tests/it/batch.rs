@@ -285,6 +285,12 @@ on_each_store! {
             (r#"{"key":"","token":5,"value":1}"#, "invalid-key"),
             (r#"{"key":"a\u0000b","token":5,"value":1}"#, "invalid-key"),
             (r#"{"key":"k","token":5,"scope":"","value":1}"#, "invalid-key"),
+            (r#"{"key":"k","token":5,"value":1,"extra":1}"#, "invalid-request"),
+            (r#"{"key":"k","token":5,"value":1,"rule":"below"}"#, "invalid-request"),
+            (r#"{"key":"k","token":5,"token":6,"value":1}"#, "invalid-request"),
+            (r#"{"key":5,"token":5,"value":1}"#, "invalid-request"),
+            (r#"{"token":5,"value":1}"#, "invalid-request"),
+            ("1", "invalid-request"),
             (r#"{"key":"k","token":5}"#, "invalid-request"),
             (r#"{"key":"k","token":5,"delete":false}"#, "invalid-request"),
             (r#"{"key":"k","token":5,"delete":true,"value":null}"#, "invalid-request"),
@@ -300,15 +306,9 @@ on_each_store! {
             assert_eq!(refused.json()["index"], 1, "{write}");
         }
         for write in [
-            r#"{"key":"k","token":5,"value":1,"extra":1}"#,
-            r#"{"key":"k","token":5,"value":1,"rule":"below"}"#,
-            r#"{"key":"k","token":5,"token":6,"value":1}"#,
-            r#"{"key":5,"token":5,"value":1}"#,
-            r#"{"token":5,"value":1}"#,
             r#"{"key":"\ud800","token":5,"value":1}"#,
             r#"{"key":"k","token":5,"value":}"#,
             r#"{"key":"k","token":05,"value":1}"#,
-            "1",
         ] {
             let refused = batch_text(&client, write).await;
             assert_eq!(refused.status, 400, "{write}");
@@ -348,6 +348,9 @@ on_each_store! {
             let refused = answer(request).await;
             assert_eq!((refused.status, refused.problem().as_str()), (400, "invalid-request"));
         }
+        let request = client.request(reqwest::Method::POST, "/v1/batch?x=1").body(good.clone());
+        let refused = answer(request.header("Content-Type", "application/json")).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (400, "invalid-request"));
         let large = good.replace('1', &"1".repeat(2000));
         let refused = answer(post(Some("application/json"), &large)).await;
         assert_eq!((refused.status, refused.problem().as_str()), (413, "too-large"));
