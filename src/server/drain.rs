@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::activity::Activity;
 
 /// With no request for this long, nobody needs the server any more.
-const QUIET: Duration = Duration::from_millis(500);
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The share of the drain that is kept for finishing what is in flight.
 const LAST_PART: f64 = 0.2;
