@@ -141,7 +141,7 @@ pub enum Schema {
     Ahead,
 }
 
-/// What a compaction did, or would do.
+/// What a compaction has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
     pub floor: i64,

@@ -64,6 +64,7 @@ async fn cut_links_lose_nothing() {
     for _ in 0..20 {
         holders.until_applied(20).await;
         proxy.set(Weather::AnswersStalled);
+        // Long enough for some commits to be under way: nobody can see their answers any more.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         proxy.set(Weather::Cut);
         proxy.set(Weather::Fair);
