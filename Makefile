@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run test test-unit test-it test-api test-postgres-versions lint deny fmt setup
+.PHONY: help run demo test test-unit test-it test-api test-postgres-versions bench lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -10,6 +10,10 @@ help:
 run: ## Serve on an embedded SQLite file, on 127.0.0.1:7420
 	@scripts/setup run
 	cargo run --release --locked -- serve
+
+demo: ## Tell the story of the paused holder, in a few seconds
+	@scripts/setup run
+	cargo run --release --locked -- demo
 
 test: lint test-unit test-it test-api test-postgres-versions ## Everything that a change must pass
 
@@ -28,6 +32,10 @@ test-api: setup ## The part that Schemathesis proves
 # What depends on the server, against each Postgres that is promised to work.
 test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
 	scripts/postgres-versions
+
+# Apart from the tests: a ratio measured in one run says something, a time alone does not.
+bench: setup ## What it costs, side by side with its peers; QUICK=1 for a first impression
+	QUICK=$(QUICK) cargo bench --locked --bench locks
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check

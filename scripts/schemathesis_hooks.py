@@ -12,6 +12,7 @@ def map_case(context, case):
         mend_preconditions(case.headers)
         mend_scope(case.method, case.headers)
         mend_batch(case)
+        mend_lock(case)
     return case
 
 
@@ -61,3 +62,17 @@ def mend_batch(case):
             write["content_type"] = "text/plain"
     by_key = {write["key"]: write for write in case.body["writes"]}
     case.body["writes"] = list(by_key.values())
+
+
+def mend_lock(case):
+    """Milliseconds in plain digits, and nobody waits for a lock that another request has left held."""
+    if case.path != "/v1/locks/{name}" or not isinstance(case.body, dict):
+        return
+    for name in ("ttl_ms", "wait_ms"):
+        if isinstance(case.body.get(name), float):
+            case.body[name] = int(case.body[name])
+    if case.body.get("wait_ms"):
+        case.body["wait_ms"] = min(case.body["wait_ms"], 20)
+    # The bound is in bytes, which a schema cannot say.
+    if isinstance(case.body.get("owner"), str):
+        case.body["owner"] = case.body["owner"].encode("utf-8", "ignore")[:256].decode("utf-8", "ignore")

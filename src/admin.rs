@@ -5,18 +5,25 @@
 //! | `/livez` | 200 while the process runs; it asks nobody else |
 //! | `/readyz` | 200 if the store answers and has the right schema; `?verbose` lists each check |
 //! | `/startupz` | 200 once the store has been found fit to use |
+//! | `/metrics` | what `metrics.rs` counts, as Prometheus reads it |
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, Uri},
+    http::{HeaderMap, StatusCode, Uri, header},
     response::{IntoResponse, Response},
     routing::get,
 };
 
-use crate::{api, engine::Engine, server::Drain};
+use crate::{
+    api,
+    engine::{Engine, EngineError},
+    locks::Locks,
+    metrics::Format,
+    server::Drain,
+};
 
 /// A probe must be answered before its caller gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Admin {
     pub engine: Arc<Engine>,
+    /// Where there is an authority.
+    pub locks: Option<Locks>,
     pub drain: Drain,
 }
 
@@ -32,6 +41,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/startupz", get(startupz))
+        .route("/metrics", get(metrics))
         .fallback(api::no_such_route)
         .method_not_allowed_fallback(api::no_such_method)
         .with_state(admin)
@@ -70,6 +80,34 @@ async fn readyz(State(admin): State<Admin>, uri: Uri) -> Response {
     });
     let text = lines.join("\n") + "\n";
     (status, text).into_response()
+}
+
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    admin.read_gauges().await;
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::accepted_by(accept);
+    let text = admin.engine.metrics().render(format);
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
+}
+
+impl Admin {
+    /// What is a state and not an event is looked at when somebody asks.
+    async fn read_gauges(&self) {
+        let metrics = self.engine.metrics();
+        metrics.queue_depth.set(i64::try_from(self.engine.queue_depth()).unwrap_or(i64::MAX));
+        match tokio::time::timeout(PATIENCE, self.engine.ping()).await {
+            Ok(Ok(())) => metrics.store_up.set(1),
+            // It was not asked: there is no place left in the queue. That is another alarm.
+            Ok(Err(EngineError::Overloaded)) => metrics.store_up.get(),
+            Ok(Err(_)) | Err(_) => metrics.store_up.set(0),
+        };
+        if let (Some(locks), Some(metrics)) = (&self.locks, &metrics.authority) {
+            locks.look();
+            let status = locks.authority().status();
+            metrics.up.set(status.up.into());
+            metrics.epoch.set(status.epoch.into());
+        }
+    }
 }
 
 async fn ping(engine: &Engine) -> Result<(), String> {

@@ -6,14 +6,19 @@
 //! | `/v1/resources`, `/v1/resources/{key}` | `resources.rs`, `listing.rs` |
 //! | `/v1/marks/{key}` | `marks.rs` |
 //! | `/v1/batch` | `batch.rs` |
+//! | `/v1/locks`, `/v1/locks/{name}` | `locks.rs` |
 //! | `/openapi.json` | `openapi.rs` |
 
+mod accept;
 pub mod batch;
 mod body;
 mod content_type;
+mod events;
 mod extract;
 pub mod listing;
+pub mod locks;
 pub mod marks;
+mod measure;
 pub mod openapi;
 mod outcome;
 pub mod problem;
@@ -26,14 +31,14 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderName, Method, Uri, Version, header},
-    middleware::{Next, from_fn},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::Response,
     routing::{MethodRouter, get, post},
 };
 use bytesize::ByteSize;
 
 use self::problem::{Kind, Problem};
-use crate::{engine::Engine, write::Rule};
+use crate::{engine::Engine, locks::Locks, write::Rule};
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
 pub const FENCING_SEQ: HeaderName = HeaderName::from_static("x-fencing-seq");
@@ -47,6 +52,8 @@ pub const FENCING_REPLAY: HeaderName = HeaderName::from_static("x-fencing-replay
 #[derive(Clone)]
 pub struct Api {
     pub engine: Arc<Engine>,
+    /// Where there is an authority.
+    pub locks: Option<Locks>,
     /// The rule for writes that name none.
     pub rule: Rule,
     pub max_body: ByteSize,
@@ -61,6 +68,7 @@ pub fn router(api: Api) -> Router {
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn(refuse_ambiguity))
+        .layer(from_fn_with_state(api.engine.metrics().clone(), measure::measure))
         .with_state(api)
 }
 
@@ -68,6 +76,10 @@ pub fn router(api: Api) -> Router {
 pub fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     let resource = get(resources::get).put(resources::put).delete(resources::delete);
     let mark = get(marks::get).put(marks::put);
+    let lock = get(locks::inspect::get)
+        .post(locks::acquire::post)
+        .put(locks::holder::renew)
+        .delete(locks::holder::release);
     vec![
         ("/v1/resources", get(listing::list)),
         // An empty key is refused by its handler, not by the router.
@@ -76,6 +88,9 @@ pub fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/marks/", mark.clone()),
         ("/v1/marks/{*key}", mark),
         ("/v1/batch", post(batch::post)),
+        ("/v1/locks", get(locks::list::get)),
+        ("/v1/locks/", lock.clone()),
+        ("/v1/locks/{*name}", lock),
         ("/openapi.json", get(openapi::get)),
     ]
 }

@@ -1,18 +1,21 @@
 //! The command line.
 //!
-//! `serve.rs`, `migrate.rs`, `compact.rs` and `config.rs` work on the server's own settings; the
+//! `serve.rs`, `migrate.rs`, `compact.rs`, `config.rs` and `check.rs` work on the server's own settings; the
 //! commands in `client/` speak HTTP to a running server.
 
+mod check;
 mod client;
 mod compact;
 mod config;
+mod demo;
 mod exit;
 mod healthcheck;
 mod logging;
 mod migrate;
 mod output;
+mod run;
 mod serve;
-mod usage;
+pub(crate) mod usage;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -21,7 +24,7 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 use self::exit::Failure;
 use crate::{
     api,
-    settings::{Source, StoreSettings, file::SettingsFile},
+    settings::{Settings, Source, StoreSettings, file::SettingsFile},
 };
 
 /// A fencing-aware storage proxy.
@@ -42,13 +45,18 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Try it, in two terminals:
-  fencepost serve                              # on an embedded SQLite file
-  fencepost put --token 1 orders/42 paid       # a write under token 1
-  fencepost put --token 2 orders/42 shipped    # the next holder takes over
-  fencepost put --token 1 orders/42 oops       # refused: exit code 73
+  fencepost serve                        # on an embedded SQLite file
+  fencepost lock orders --ttl 1s         # token 1, for a second
+  fencepost lock orders --wait 5s        # the next holder: token 2
+  fencepost put --token 2 orders paid    # its write
+  fencepost put --token 1 orders oops    # refused: exit code 73
+
+See it, in one:
+  fencepost demo                         # what happens to a holder that was paused
 
 Exit codes:
-  0 done   1 failed   64 usage   69 unavailable   73 stale: fenced off";
+  0 done   1 failed   64 usage   69 unavailable   73 stale: fenced off   75 lock held
+  76 lock lost";
 
 #[derive(Subcommand)]
 enum Cmd {
@@ -60,8 +68,20 @@ enum Cmd {
     Compact(compact::Compact),
     /// Show the settings that `serve` would use, and where each comes from
     Config(Box<config::Config>),
+    /// Check whether everything that `serve` needs is there, and right
+    Check(Box<check::Check>),
     #[command(flatten)]
     Client(client::Client),
+    /// Run a program while holding a lock
+    Run(run::Run),
+    /// Start a program that does not outlive the one that started it
+    #[command(hide = true)]
+    RunChild(run::bound::RunChild),
+    /// Tell the story of the paused holder, with real processes, in a few seconds
+    Demo(demo::Demo),
+    /// Play a part in the demo
+    #[command(hide = true)]
+    DemoWorker(demo::worker::DemoWorker),
     /// Ask a server's admin address whether it is ready; for containers without curl
     Healthcheck(healthcheck::Healthcheck),
     /// Print the OpenAPI document of the HTTP API
@@ -108,8 +128,14 @@ fn parse(args: &[OsString]) -> Result<Parsed, Failure> {
             .map_err(|error| usage::wrong_in_file(error, file.path()))?;
     }
     let mut command = Cli::from_arg_matches(&matches).map_err(wrong)?.command;
-    if let (Some(store), Some((_, chosen))) = (command.store(), matches.subcommand()) {
-        store.choose(|id| Source::of(id, chosen, file.as_ref())).map_err(Failure::settings)?;
+    if let Some((_, chosen)) = matches.subcommand() {
+        let source = |id: &str| Source::of(id, chosen, file.as_ref());
+        if let Some(store) = command.store() {
+            store.choose(source).map_err(Failure::settings)?;
+        }
+        if let Some(settings) = command.settings() {
+            settings.choose(source).map_err(Failure::settings)?;
+        }
     }
     Ok(Parsed { command, matches, file })
 }
@@ -121,7 +147,12 @@ impl Parsed {
             Cmd::Migrate(migrate) => migrate.run(),
             Cmd::Compact(compact) => compact.run(),
             Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),
+            Cmd::Check(check) => check.run(&self.matches, self.file.as_ref()),
             Cmd::Client(client) => client.run(),
+            Cmd::Run(run) => run.run(),
+            Cmd::RunChild(child) => child.run(),
+            Cmd::Demo(demo) => demo.run(),
+            Cmd::DemoWorker(worker) => worker.run(),
             Cmd::Healthcheck(healthcheck) => healthcheck.run(),
             Cmd::Openapi => output::print(api::openapi::document_text()),
             Cmd::Completions { shell } => completions(shell),
@@ -130,15 +161,22 @@ impl Parsed {
 }
 
 impl Cmd {
+    fn settings(&mut self) -> Option<&mut Settings> {
+        match self {
+            Self::Serve(serve) => Some(&mut serve.settings),
+            Self::Config(config) => Some(&mut config.settings),
+            _ => None,
+        }
+    }
+
     fn store(&mut self) -> Option<&mut StoreSettings> {
         match self {
             Self::Serve(serve) => Some(&mut serve.settings.store),
             Self::Config(config) => Some(&mut config.settings.store),
+            Self::Check(check) => Some(&mut check.settings.store),
             Self::Migrate(migrate) => Some(&mut migrate.store),
             Self::Compact(compact) => Some(&mut compact.store),
-            Self::Client(_) | Self::Healthcheck(_) | Self::Openapi | Self::Completions { .. } => {
-                None
-            }
+            _ => None,
         }
     }
 }
@@ -146,7 +184,11 @@ impl Cmd {
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     // Into memory first: the generator panics if its reader stops early.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "fencepost", &mut script);
+    let command = command();
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut shown =
+        Command::new("fencepost").version(env!("CARGO_PKG_VERSION")).subcommands(shown.cloned());
+    clap_complete::generate(shell, &mut shown, "fencepost", &mut script);
     output::write_out(&script)
 }
 

@@ -7,6 +7,7 @@
 
 mod lane;
 mod marks;
+mod trust;
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -17,20 +18,25 @@ use std::{
     },
 };
 
+use async_trait::async_trait;
 use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
+pub use self::trust::Trust;
 use self::{
     lane::{Job, Lane, Reading},
     marks::Marks,
 };
 use crate::{
+    authority::AuthorityError,
+    metrics::{Begun, Metrics},
     store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
-    token::Key,
+    token::{Key, Token},
+    write::Write,
 };
 
 /// Lanes that only read. More would not make a lone Postgres faster.
-const READERS: usize = 4;
+pub const READERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -50,6 +56,9 @@ pub enum EngineError {
     ShuttingDown,
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Whether the token can have been issued is not known. Nothing was changed.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
 }
 
 pub struct Engine {
@@ -59,22 +68,34 @@ pub struct Engine {
     readers: Vec<Lane>,
     next_reader: AtomicUsize,
     marks: Arc<Marks>,
+    trust: Trust,
+    metrics: Arc<Metrics>,
 }
 
 impl Engine {
     /// Starts the lanes. They connect when they are first needed, and again after a failure.
-    pub fn start(store: &Arc<dyn Store>, limits: Limits) -> Self {
+    pub fn start(
+        store: &Arc<dyn Store>,
+        trust: Trust,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let marks = Arc::new(Marks::new(limits.mark_cache));
-        let lanes = |count: usize| {
-            (0..count).map(|_| Lane::start(store.clone(), marks.clone(), limits.queue)).collect()
-        };
+        let lane = |_| Lane::start(store.clone(), marks.clone(), metrics.clone(), limits.queue);
+        let lanes = |count: usize| (0..count).map(lane).collect();
         Self {
             open: AtomicBool::new(false),
             writers: lanes(store.writers()),
             readers: lanes(READERS),
             next_reader: AtomicUsize::new(0),
-            marks: marks.clone(),
+            marks,
+            trust,
+            metrics,
         }
+    }
+
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     pub fn open(&self) {
@@ -87,14 +108,41 @@ impl Engine {
 
     /// Writes, or is refused. A refusal is an answer, not an error.
     pub async fn settle(&self, unit: Unit) -> Result<Settled, EngineError> {
+        let begun = Begun::now(&unit);
         if let Some(refused) = self.marks.refuse(&unit) {
+            self.metrics.writes.stale_by_cache(begun, &unit, &refused);
             return Ok(refused);
         }
+        match self.trust.refuse(&unit, &self.marks, self).await {
+            Ok(None) => self.queue(unit, begun).await,
+            Ok(Some(refused)) => {
+                self.metrics.writes.settled_by_store(begun, &unit, &refused);
+                Ok(refused)
+            }
+            Err(error) => {
+                self.metrics.writes.failed(begun);
+                Err(error)
+            }
+        }
+    }
+
+    /// Raises a mark to a token that the authority has just granted: nothing more trustworthy.
+    pub async fn claim(&self, name: Key, token: Token) -> Result<Settled, EngineError> {
+        let claim = Unit::single(Write::claim(name, token));
+        let begun = Begun::now(&claim);
+        self.queue(claim, begun).await
+    }
+
+    async fn queue(&self, unit: Unit, begun: Begun) -> Result<Settled, EngineError> {
         let lane = self.writer_of(&unit.writes()[0].key);
         let (reply, answer) = oneshot::channel();
-        self.submit(lane, Job::Settle(unit, reply))?;
-        // A lane answers every job it has taken, unless it died with the job in its hands.
-        answer.await.unwrap_or_else(|_| Err(lost_in_flight()))
+        let failed = |error| {
+            self.metrics.writes.failed(begun);
+            error
+        };
+        self.submit(lane, Job::Settle(unit, begun, reply)).map_err(failed)?;
+        // A lane answers and counts every job it has taken, unless it died with it in its hands.
+        answer.await.unwrap_or_else(|_| Err(failed(lost_in_flight())))
     }
 
     /// The newest committed state of a key.
@@ -117,6 +165,11 @@ impl Engine {
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
+    /// How many requests wait for a lane.
+    pub fn queue_depth(&self) -> usize {
+        self.writers.iter().chain(&self.readers).map(Lane::depth).sum()
+    }
+
     fn submit(&self, lane: &Lane, job: Job) -> Result<(), EngineError> {
         if !self.is_open() {
             return Err(StoreError::Unavailable("it has not been checked yet".into()).into());
@@ -136,6 +189,13 @@ impl Engine {
     fn any_reader(&self) -> &Lane {
         let next = self.next_reader.fetch_add(1, Ordering::Relaxed);
         &self.readers[next % self.readers.len()]
+    }
+}
+
+#[async_trait]
+impl trust::Reads for Engine {
+    async fn snapshot(&self, key: &Key) -> Result<Snapshot, EngineError> {
+        self.read(key.clone()).await
     }
 }
 

@@ -31,7 +31,7 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A newer holder has been seen.
     Stale,
@@ -41,6 +41,9 @@ pub enum Refusal {
     SeqReused,
     /// The fence let it pass, but the value is not the one it was meant for.
     VersionMismatch,
+    /// It would raise a mark to a token that nobody can have been given. Trust decides that, before
+    /// the rule is asked (`engine/trust.rs`).
+    Unissued,
 }
 
 /// A verdict, and what is stored once it has been carried out.

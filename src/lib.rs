@@ -16,8 +16,12 @@
 //!    SQL, and only there is a write accepted.
 //! 6. [`api`] renders the outcome: a success, or a problem that says what to do and why.
 //!
-//! Around that: [`admin`] answers probes, [`settings`] knows every flag, and [`cli`] has the
-//! commands, of which `cli/serve.rs` is the life of a server from its settings to its exit code.
+//! Where tokens come from: [`locks`] hands out what the [`authority`] has granted, etcd or a lock
+//! table in the store, after the lock's own key has been claimed.
+//!
+//! Around that: [`admin`] answers probes, [`metrics`] counts, [`settings`] knows every flag, and
+//! [`cli`] has the commands, of which `cli/serve.rs` is the life of a server from its settings to
+//! its exit code; what `check` finds is a [`finding`].
 //!
 //! ARCHITECTURE.md says why it is so, and what must stay true.
 
@@ -32,6 +36,11 @@ pub mod engine;
 pub mod fence;
 pub mod store;
 
+pub mod authority;
+pub mod locks;
+
 pub mod admin;
 pub mod cli;
+pub mod finding;
+pub mod metrics;
 pub mod settings;

@@ -21,6 +21,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
@@ -41,6 +42,14 @@ pub struct Limits {
     /// For a client to take some more of its answer.
     pub write_timeout: Duration,
 }
+
+/// Marks an answer that has no end of its own and that nobody needs: a drain does not wait for it.
+#[derive(Clone, Copy)]
+pub struct Lingering;
+
+/// How long a client may send nothing before it is asked whether it is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Connections that may be turned away with an answer at once; beyond that they are just closed.
 const FAREWELLS: usize = 64;
@@ -95,6 +104,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
         });
     }
     drop(listener);
+    drain.closing().cancel();
     if timeout(drain.remaining(), connections.shutdown()).await.is_err() {
         tracing::warn!("some connections were still open at the end of the drain");
     }
@@ -110,6 +120,7 @@ async fn serve_connection(
 ) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
+    notice_if_it_vanishes(&stream, limits);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
 
@@ -128,8 +139,11 @@ async fn serve_connection(
                         // So that the client does not send its next request just as we hang up.
                         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
+                    let (anywhere, here) = answering;
+                    let anywhere =
+                        answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
                     // In flight until the last of its body is on its way.
-                    answer.map(|body| until_sent(body, answering))
+                    answer.map(|body| until_sent(body, (anywhere, here)))
                 })
             }
         })
@@ -154,6 +168,19 @@ async fn serve_connection(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// A machine that loses its power says no farewell. It may have a lock, or wait for one.
+fn notice_if_it_vanishes(stream: &TcpStream, limits: Limits) {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let asked = socket.set_tcp_keepalive(&keepalive);
+    // For what was sent and not acknowledged; this also bounds how often the question is repeated.
+    #[cfg(target_os = "linux")]
+    let asked = asked.and(socket.set_tcp_user_timeout(Some(limits.write_timeout)));
+    if let Err(error) = asked {
+        tracing::debug!(%error, "a connection cannot be watched");
     }
 }
 

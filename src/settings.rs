@@ -3,6 +3,8 @@
 //! Flags win over the environment, which wins over the file. clap knows the first two; the file's
 //! values are handed to it as defaults ([`mod@file`]), so one parser checks all three alike.
 
+mod authority_url;
+mod etcd;
 pub mod file;
 mod source;
 mod store_url;
@@ -13,11 +15,15 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use clap::{Args, builder::BoolishValueParser};
 
 pub use self::{
+    authority_url::AuthorityUrl,
+    etcd::EtcdSettings,
     source::Source,
     store_url::StoreUrl,
-    values::{Authority, LogFormat, Size, Time, Trust},
+    values::{LogFormat, Size, Time, TrustLevel, some_time},
 };
 use crate::{
+    authority::{Authority, etcd::EtcdAuthority, store::StoreAuthority},
+    engine::Trust,
     store::{Store, postgres::PostgresStore, sqlite::SqliteStore},
     write::Rule,
 };
@@ -63,21 +69,8 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// `--store` and `--store-file` say the same thing in two ways. As everywhere, a flag wins over
-    /// the environment, which wins over the file; said twice in one place, neither is to be
-    /// trusted.
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
-        if self.store_file.is_none() {
-            return Ok(());
-        }
-        let (direct, by_file) = (source("store"), source("store_file"));
-        if direct == by_file {
-            return Err("give either --store or --store-file, not both".into());
-        }
-        if direct > by_file {
-            self.store_file = None;
-        }
-        Ok(())
+        source::choose("store", &mut self.store_file, source)
     }
 
     /// The store these settings describe. The error says what to mend.
@@ -130,7 +123,7 @@ pub struct Settings {
     )]
     pub listen: SocketAddr,
 
-    /// Address of the probes: /livez, /readyz, /startupz
+    /// Address of the probes and metrics: /livez, /readyz, /startupz, /metrics
     #[arg(
         long,
         env = "FENCEPOST_ADMIN_LISTEN",
@@ -141,25 +134,25 @@ pub struct Settings {
     )]
     pub admin_listen: SocketAddr,
 
-    /// Where tokens come from. Only `none` in this version: from a lock service of your own
+    /// Where tokens come from: `store` (a lock table in the store's database),
+    /// `etcd://HOST:PORT[,HOST:PORT]` (`etcds://` for TLS), or `none` (a lock service of your own)
     #[arg(
         long,
         env = "FENCEPOST_AUTHORITY",
         value_name = "AUTHORITY",
-        default_value = "none",
+        default_value = "store",
         help_heading = FENCE
     )]
-    pub authority: Authority,
+    pub authority: AuthorityUrl,
 
-    /// Which tokens above the mark are believed. Only `open` in this version: any
-    #[arg(
-        long,
-        env = "FENCEPOST_TRUST",
-        value_name = "TRUST",
-        default_value = "open",
-        help_heading = FENCE
-    )]
-    pub trust: Trust,
+    /// File that holds the value of --authority, to keep a password out of the process list
+    #[arg(long, env = "FENCEPOST_AUTHORITY_FILE", value_name = "FILE", help_heading = FENCE)]
+    pub authority_file: Option<PathBuf>,
+
+    /// Which tokens above the mark are believed; by default `bounded`, and `open` where there is no
+    /// authority
+    #[arg(long, env = "FENCEPOST_TRUST", value_name = "TRUST", help_heading = FENCE)]
+    pub trust: Option<TrustLevel>,
 
     /// May a token that equals the mark, with no seq, write again? A request can say otherwise
     #[arg(
@@ -170,6 +163,9 @@ pub struct Settings {
         help_heading = FENCE
     )]
     pub rule: Rule,
+
+    #[command(flatten)]
+    pub etcd: EtcdSettings,
 
     /// Largest request body
     #[arg(
@@ -212,6 +208,28 @@ pub struct Settings {
         help_heading = LIMITS
     )]
     pub max_connections: u32,
+
+    /// Requests that may wait for a lock at once; beyond that they are turned away with 503
+    #[arg(
+        long,
+        env = "FENCEPOST_MAX_WAITERS",
+        value_name = "N",
+        default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        help_heading = LIMITS
+    )]
+    pub max_waiters: u32,
+
+    /// Connections that may hold or watch a lock at once; beyond that they are turned away with 503
+    #[arg(
+        long,
+        env = "FENCEPOST_MAX_STREAMS",
+        value_name = "N",
+        default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        help_heading = LIMITS
+    )]
+    pub max_streams: u32,
 
     /// How long a request's head may take to arrive, and a connection may stay idle
     #[arg(
@@ -276,4 +294,56 @@ pub struct Settings {
         help_heading = LOG
     )]
     pub log: String,
+}
+
+impl Settings {
+    /// As [`StoreSettings::choose`], for all that can be given in a file.
+    pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
+        source::choose("authority", &mut self.authority_file, &source)?;
+        self.etcd.choose(source)
+    }
+
+    /// What `--authority` or `--authority-file` says.
+    pub fn authority_url(&self) -> Result<AuthorityUrl, String> {
+        match &self.authority_file {
+            None => Ok(self.authority.clone()),
+            Some(path) => {
+                AuthorityUrl::from_file(path).map_err(|error| format!("--authority-file {error}"))
+            }
+        }
+    }
+
+    /// How far clients are believed.
+    pub fn trust_level(&self) -> Result<TrustLevel, String> {
+        match (self.authority_url()?, self.trust) {
+            (AuthorityUrl::None, Some(TrustLevel::Bounded | TrustLevel::Granted)) => Err(
+                "--trust bounded and --trust granted need an --authority that knows which tokens \
+                     were issued"
+                    .into(),
+            ),
+            (AuthorityUrl::None, None) => Ok(TrustLevel::Open),
+            (_, level) => Ok(level.unwrap_or(TrustLevel::Bounded)),
+        }
+    }
+
+    /// The lock service these settings name, if any, and how far clients are believed. The error
+    /// says what to mend. It starts tasks, so it needs a runtime around it.
+    pub fn open_authority(
+        &self,
+        store: &Arc<dyn Store>,
+    ) -> Result<(Option<Arc<dyn Authority>>, Trust), String> {
+        let authority: Option<Arc<dyn Authority>> = match &self.authority_url()? {
+            AuthorityUrl::None => None,
+            AuthorityUrl::Store => Some(Arc::new(StoreAuthority::new(store))),
+            AuthorityUrl::Etcd(url) => {
+                Some(Arc::new(EtcdAuthority::start(self.etcd.options(url)?, store)))
+            }
+        };
+        let trust = match (&authority, self.trust_level()?) {
+            (Some(authority), TrustLevel::Bounded) => Trust::Bounded(authority.clone()),
+            (Some(authority), TrustLevel::Granted) => Trust::Granted(authority.clone()),
+            (_, TrustLevel::Open) | (None, _) => Trust::Open,
+        };
+        Ok((authority, trust))
+    }
 }

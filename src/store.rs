@@ -9,16 +9,25 @@
 //! Nothing here knows HTTP, and nothing outside `store/` knows SQL.
 
 mod ledger;
+pub mod lock_table;
+mod memory;
+mod outage;
 pub mod postgres;
 pub mod sqlite;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use sqlx::migrate::{AppliedMigration, Migrator};
 
+pub use self::{
+    lock_table::{LockNews, LockTable},
+    memory::{Memory, Recalled, Remembered, Sighting},
+    outage::Outage,
+};
 use crate::{
     fence::{Judgement, Standing},
+    finding::{Finding, Subject},
     token::{Key, Version},
     write::{Change, Value, Write},
 };
@@ -29,25 +38,31 @@ pub struct Unit {
     writes: Vec<Write>,
     /// Whether the value of the only write's key is wanted back: a fenced read.
     read_back: bool,
+    /// Whether it was asked for as a batch, of however many writes.
+    batch: bool,
 }
 
 impl Unit {
     pub fn single(write: Write) -> Self {
-        Self { writes: vec![write], read_back: false }
+        Self { writes: vec![write], read_back: false, batch: false }
     }
 
     pub fn fenced_read(claim: Write) -> Self {
         debug_assert!(claim.change == Change::Claim, "a fenced read claims and does not write");
-        Self { writes: vec![claim], read_back: true }
+        Self { writes: vec![claim], read_back: true, batch: false }
     }
 
     /// Each key may be written once at most; the parser has seen to that.
     pub fn atomic(writes: Vec<Write>) -> Self {
-        Self { writes, read_back: false }
+        Self { writes, read_back: false, batch: true }
     }
 
     pub fn writes(&self) -> &[Write] {
         &self.writes
+    }
+
+    pub fn is_batch(&self) -> bool {
+        self.batch
     }
 
     /// Every key whose mark this unit reads or raises.
@@ -69,15 +84,24 @@ pub enum Settled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub standing: Standing,
+    /// The token of the key's own mark: one that a holder has really been seen with.
+    pub own: i64,
     pub value: Option<Value>,
 }
 
-/// Which keys to list: those that start with `prefix` and come after `after`, in byte order.
+/// Which keys or locks to list: those that start with `prefix` and come after `after`, in byte order.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub prefix: String,
     pub after: String,
     pub limit: u32,
+}
+
+impl Page {
+    /// The first `limit` of those that start with `prefix`.
+    pub fn first(limit: u32, prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), after: String::new(), limit }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +165,37 @@ pub enum Schema {
     Ahead,
 }
 
+/// What a server means to do with a database.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Bring its schema up to date first.
+    pub migrates: bool,
+    /// The connections that it opens, at most.
+    pub connections: usize,
+}
+
+/// How far tokens have come, as an operator is told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// The newest of the lock table; 0 if it has issued none.
+    pub issued: i64,
+    /// Locks that are held in the lock table.
+    pub held: i64,
+    /// On a database that has met an etcd.
+    pub etcd: Option<KnownEtcd>,
+}
+
+/// What is remembered of an etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownEtcd {
+    pub epoch: i64,
+    pub revision: i64,
+    pub cluster: String,
+    pub term: i64,
+    /// When the epoch last moved, by the database's clock.
+    pub moved_at: Option<SystemTime>,
+}
+
 /// What a compaction has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
@@ -155,9 +210,24 @@ pub trait Store: Send + Sync + 'static {
     /// drops it after an error.
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError>;
 
+    /// The same, for the locks that are kept in this database.
+    async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError>;
+
+    /// What happens to those locks, as it happens; `None` where the database does not say.
+    async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError>;
+
+    /// A connection for what is remembered of an etcd, on the schema that was checked.
+    async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError>;
+
     /// Whether this database may be used: version, schema, durability. [`StoreError::Unfit`] says
     /// why not.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// Everything that an operator should know about this database, found without changing it.
+    async fn examine(&self, plan: Plan) -> Vec<Finding>;
+
+    /// What has been issued, and what is remembered of an etcd. Changes nothing.
+    async fn tokens(&self) -> Result<Tokens, StoreError>;
 
     async fn schema(&self) -> Result<Schema, StoreError>;
 
@@ -173,6 +243,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many sessions are worth having for writes.
     fn writers(&self) -> usize;
+
+    /// How many connections are worth having for locks.
+    fn lock_tables(&self) -> usize;
 
     /// How many waiting units are worth settling together. They are answered together, too.
     fn gathers(&self) -> usize;
@@ -204,6 +277,35 @@ fn schema_of(migrator: &Migrator, applied: &[AppliedMigration]) -> Schema {
         })
     });
     if missing { Schema::Behind } else { Schema::Current }
+}
+
+/// `now` is the database's clock in seconds since 1970; `asked`, ours before and after the question.
+/// No verdict depends on a clock, but leases in the lock table and the times in a log do.
+fn clock_finding(now: f64, asked: [SystemTime; 2]) -> Finding {
+    const NOTICEABLE: Duration = Duration::from_secs(1);
+    let Some(theirs) = seconds_since_1970(now) else {
+        return Finding::doubtful(Subject::Clock, "the database's clock is off", "set it");
+    };
+    let [before, after] = asked;
+    // Somewhere between the two they were asked.
+    let apart = match (before.duration_since(theirs), theirs.duration_since(after)) {
+        (Ok(behind), _) => behind,
+        (_, Ok(ahead)) => ahead,
+        _ => Duration::ZERO,
+    };
+    if apart < NOTICEABLE {
+        return Finding::good(Subject::Clock, "ours and the store's agree to within a second");
+    }
+    let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
+    Finding::doubtful(
+        Subject::Clock,
+        format!("ours and the store's are {apart} apart"),
+        "synchronise both; the fence does not mind, but whoever compares logs will",
+    )
+}
+
+fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
 fn newest_migration(migrator: &Migrator) -> Option<i64> {

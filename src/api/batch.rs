@@ -138,7 +138,7 @@ struct Outcome<'a> {
 pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let body = api.receive(&parts.headers, body).await;
-    require_json(&parts.headers)?;
+    content_type::require_json(&parts.headers, "a batch is")?;
     refuse_headers_of_a_write(&parts.headers)?;
     if parts.uri.query().is_some() {
         return Err(Problem::new(Kind::InvalidRequest, "a batch takes no query"));
@@ -166,16 +166,6 @@ fn outcome<'a>(write: &'a Write, judgement: &Judgement) -> Outcome<'a> {
         token: judgement.key.mark.token,
         replay: judgement.verdict == Verdict::Replayed,
     }
-}
-
-fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let content_type =
-        extract::only(headers, &header::CONTENT_TYPE, Kind::InvalidRequest)?.unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case(content_type::JSON) {
-        return Ok(());
-    }
-    Err(Problem::new(Kind::UnsupportedMediaType, "a batch is sent as application/json"))
 }
 
 /// They may be meant for every write, and must not be ignored: each write says it for itself.

@@ -35,6 +35,17 @@ pub fn of_request(headers: &HeaderMap) -> Result<String, Problem> {
     }
 }
 
+/// For a body that must be JSON; `what` begins the sentence that says so.
+pub fn require_json(headers: &HeaderMap, what: &str) -> Result<(), Problem> {
+    let content_type =
+        extract::only(headers, &header::CONTENT_TYPE, Kind::InvalidRequest)?.unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case(JSON) {
+        return Ok(());
+    }
+    Err(Problem::new(Kind::UnsupportedMediaType, format!("{what} sent as application/json")))
+}
+
 /// Whether text from elsewhere than a header could stand in one.
 pub fn is_header_text(text: &str) -> bool {
     (1..=MAX_BYTES).contains(&text.len())

@@ -64,7 +64,7 @@ pub fn fenced_read(key: &Key, headers: &HeaderMap) -> Result<Option<Write>, Prob
     Ok(Some(claim))
 }
 
-fn token(headers: &HeaderMap) -> Result<Option<Token>, Problem> {
+pub fn token(headers: &HeaderMap) -> Result<Option<Token>, Problem> {
     let Some(text) = only(headers, &FENCING_TOKEN, Kind::InvalidToken)? else { return Ok(None) };
     let token = Token::parse(text).ok_or_else(|| {
         let detail = "X-Fencing-Token is a whole number from 1 to 9223372036854775807, in plain \
@@ -107,7 +107,8 @@ fn rule(headers: &HeaderMap) -> Result<Option<Rule>, Problem> {
     }
 }
 
-fn client(headers: &HeaderMap) -> Result<(), Problem> {
+/// Who asks, in their own words. What is not UTF-8 cannot be shown, and is left out.
+pub fn client(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(FENCING_CLIENT).iter();
     match (values.next(), values.next()) {
         (Some(value), None) if value.len() > MAX_CLIENT_BYTES => {
@@ -117,7 +118,10 @@ fn client(headers: &HeaderMap) -> Result<(), Problem> {
         (Some(_), Some(_)) => {
             Err(Problem::new(Kind::InvalidRequest, "X-Fencing-Client was sent more than once"))
         }
-        _ => Ok(()),
+        (value, _) => {
+            let text = value.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+            Ok(text.map(str::to_owned))
+        }
     }
 }
 

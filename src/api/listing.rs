@@ -88,7 +88,7 @@ impl<'a> From<&'a Listed> for Entry<'a> {
     }
 }
 
-fn page(query: &str) -> Result<Page, Problem> {
+pub fn page(query: &str) -> Result<Page, Problem> {
     let invalid = |detail: String| Problem::new(Kind::InvalidRequest, detail);
     let mut page = Page { prefix: String::new(), after: String::new(), limit: DEFAULT_LIMIT };
     let mut seen = Vec::new();

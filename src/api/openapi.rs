@@ -23,14 +23,17 @@ use self::{
     schemas::{EncodedKey, Etag, OneChangePerWrite},
 };
 pub use self::{
-    parameters::{KeyInPath, PageQuery, Preconditions, ReadHeaders, WriteHeaders},
+    parameters::{
+        HolderHeaders, KeyInPath, NameInPath, OwnerHeader, PageQuery, Preconditions, ReadHeaders,
+        WriteHeaders,
+    },
     problems::{
-        BatchProblems, BodyProblems, PreconditionProblems, ReadProblems, RequestProblems,
-        ValueProblems, WriteProblems,
+        AcquireProblems, BatchProblems, BodyProblems, FormProblems, HolderProblems, LockProblems,
+        PreconditionProblems, ReadProblems, RequestProblems, ValueProblems, WriteProblems,
     },
     schemas::{AnyVersion, problem_types, version_or_etag},
 };
-use super::{batch, listing, marks, problem, resources};
+use super::{batch, listing, locks, marks, problem, resources};
 use crate::{
     token::{Key, Seq, Token, Version},
     write::Rule,
@@ -48,6 +51,7 @@ use crate::{
         (name = "resources", description = "Values, each behind its key's mark"),
         (name = "marks", description = "The highest token that each key has seen"),
         (name = "batch", description = "Several writes as one"),
+        (name = "locks", description = "Who may write, and the token to write with"),
         (name = "about", description = "This document"),
     ),
     paths(
@@ -58,6 +62,11 @@ use crate::{
         marks::get,
         marks::put,
         batch::post,
+        locks::list::get,
+        locks::inspect::get,
+        locks::acquire::post,
+        locks::holder::renew,
+        locks::holder::release,
         get,
     ),
     components(schemas(

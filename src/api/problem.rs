@@ -6,6 +6,8 @@
 mod kind;
 mod refusal;
 
+use std::time::Duration;
+
 use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -14,7 +16,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub use self::kind::Kind;
-use super::{openapi, render};
+use super::{locks::HolderNow, openapi, render};
 use crate::{
     engine::EngineError,
     fence::{Judgement, Refusal, Standing},
@@ -64,6 +66,10 @@ struct Members {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     version: Option<Version>,
+    /// Who holds the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    holder: Option<HolderNow>,
 }
 
 /// Why a request failed, as in RFC 9457. The status says what to do about it.
@@ -126,6 +132,40 @@ impl Problem {
         problem
     }
 
+    /// Names the key, or the lock, that the request was about.
+    #[must_use]
+    pub fn about(mut self, key: Key) -> Self {
+        self.members.key = Some(key);
+        self
+    }
+
+    #[must_use]
+    pub fn under(mut self, token: Token) -> Self {
+        self.members.token = Some(token);
+        self
+    }
+
+    #[must_use]
+    pub fn against(mut self, mark: i64) -> Self {
+        self.members.mark = Some(mark);
+        self
+    }
+
+    #[must_use]
+    pub fn held_by(mut self, holder: Option<HolderNow>) -> Self {
+        self.members.holder = holder;
+        self
+    }
+
+    /// Rounded up to whole seconds, of which there is at least one.
+    #[must_use]
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        let seconds = time.as_millis().div_ceil(1000).max(1);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+        self.headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        self
+    }
+
     /// Ends the connection with this answer: where the next request begins is not certain.
     #[must_use]
     pub fn and_close(mut self) -> Self {
@@ -158,6 +198,11 @@ impl From<EngineError> for Problem {
             EngineError::ShuttingDown => {
                 (Kind::ShuttingDown, "nothing was changed; try again with another instance")
             }
+            EngineError::Authority(_) => (
+                Kind::AuthorityUnavailable,
+                "nothing was changed: this token is newer than any that is known here, and the lock \
+                 service cannot be asked about it; try again",
+            ),
             EngineError::Store(StoreError::Busy | StoreError::Conflict) => (
                 Kind::StoreUnavailable,
                 "nothing was changed: the row stayed locked by another transaction; try again",
@@ -188,6 +233,8 @@ impl IntoResponse for Problem {
             retryable: self.kind.retryable(),
         };
         let mut response = render::json(self.kind.status(), &document);
+        // For those who only see the answer, and have to tell what it means.
+        response.extensions_mut().insert(self.kind);
         let headers = response.headers_mut();
         headers.extend(self.headers);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

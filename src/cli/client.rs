@@ -1,10 +1,15 @@
 //! The commands that speak to a running server.
 
 mod delete;
+mod events;
 mod get;
+pub mod grants;
 pub mod http;
 mod list;
+mod lock;
+mod locks;
 mod mark;
+mod pages;
 mod put;
 
 use clap::{Args, Subcommand};
@@ -27,6 +32,14 @@ pub enum Client {
     Mark(mark::Show),
     /// Raise a key's mark without writing a value
     Claim(mark::Claim),
+    /// Take a lock, and get its fencing token
+    Lock(lock::Lock),
+    /// Keep a lock for another while
+    Renew(lock::Renew),
+    /// Give a lock back
+    Unlock(lock::Unlock),
+    /// Show who holds which lock
+    Locks(locks::Locks),
 }
 
 impl Client {
@@ -39,14 +52,18 @@ impl Client {
                 Self::List(list) => list.run().await,
                 Self::Mark(show) => show.run().await,
                 Self::Claim(claim) => claim.run().await,
+                Self::Lock(lock) => lock.run().await,
+                Self::Renew(renew) => renew.run().await,
+                Self::Unlock(unlock) => unlock.run().await,
+                Self::Locks(locks) => locks.run().await,
             }
         })?
     }
 }
 
-/// Which server, and how to print what it says.
-#[derive(Args)]
-pub struct Server {
+/// Which server.
+#[derive(Args, Clone)]
+pub struct Address {
     /// Address of the server
     #[arg(
         long,
@@ -56,6 +73,13 @@ pub struct Server {
         value_parser = http::server_url
     )]
     pub url: Url,
+}
+
+/// Which server, and how to print what it says.
+#[derive(Args)]
+pub struct Server {
+    #[command(flatten)]
+    pub address: Address,
 
     #[arg(short, long, value_name = "FORMAT", default_value = "auto", help = "How to print")]
     pub output: Format,

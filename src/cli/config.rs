@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::{Arg, ArgMatches, Args};
 
 use super::{exit::Failure, output, usage};
-use crate::settings::{Settings, Source, StoreUrl, file::SettingsFile};
+use crate::settings::{AuthorityUrl, Settings, Source, StoreUrl, file::SettingsFile};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -23,8 +23,13 @@ impl Config {
     pub fn run(self, matches: &ArgMatches, file: Option<&SettingsFile>) -> Result<(), Failure> {
         // What cannot be opened is no setting that `serve` could use.
         let (url, _) = self.settings.store.open().map_err(Failure::settings)?;
+        self.settings.trust_level().map_err(Failure::settings)?;
+        let authority = self.settings.authority_url().map_err(Failure::settings)?;
+        if let AuthorityUrl::Etcd(url) = &authority {
+            self.settings.etcd.options(url).map_err(Failure::settings)?;
+        }
         let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-        let listing = Listing { matches, file, url, by_file: self.settings.store.store_file };
+        let listing = Listing { matches, file, authority, settings: &self.settings, url };
         let command = super::command();
         let arguments =
             command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
@@ -39,8 +44,9 @@ impl Config {
 struct Listing<'a> {
     matches: &'a ArgMatches,
     file: Option<&'a SettingsFile>,
+    settings: &'a Settings,
     url: StoreUrl,
-    by_file: Option<std::path::PathBuf>,
+    authority: AuthorityUrl,
 }
 
 impl Listing<'_> {
@@ -57,9 +63,24 @@ impl Listing<'_> {
 
     /// As TOML; `None` where the setting is not in force.
     fn value(&self, id: &str) -> Option<toml::Value> {
-        match (id, &self.by_file) {
-            ("store", None) => return Some(self.url.to_string().into()),
-            ("store", Some(_)) | ("store_file", None) => return None,
+        // What may be a secret is shown without it, and what does not count not at all.
+        let by_file = match id {
+            "store" | "store_file" => self.settings.store.store_file.is_some(),
+            "authority" | "authority_file" => self.settings.authority_file.is_some(),
+            "etcd_password" | "etcd_password_file" => {
+                self.settings.etcd.etcd_password_file.is_some()
+            }
+            _ => id.ends_with("_file"),
+        };
+        if by_file != id.ends_with("_file") {
+            return None;
+        }
+        match id {
+            "store" => return Some(self.url.to_string().into()),
+            "authority" => return Some(self.authority.to_string().into()),
+            "etcd_password" => {
+                return self.settings.etcd.etcd_password.as_ref().map(|_| usage::MASK.into());
+            }
             _ => {}
         }
         if let Ok(Some(flag)) = self.matches.try_get_one::<bool>(id) {

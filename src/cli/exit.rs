@@ -12,6 +12,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 const STALE: u8 = 73;
+const HELD: u8 = 75;
+pub const LOST: u8 = 76;
 
 #[derive(Debug)]
 pub enum Failure {
@@ -25,8 +27,9 @@ pub enum Failure {
     Unavailable(String),
     /// A problem that a server answered with.
     Problem(Problem),
-    /// One that the log has told already, with its exit code.
-    Logged(u8),
+    /// One that has been told already, in the log, by what was printed or by the program that was
+    /// run, with its exit code.
+    Told(u8),
 }
 
 /// What a client command needs to know of an answer that is not a success.
@@ -44,8 +47,30 @@ impl Failure {
         Self::Settings(message.into())
     }
 
+    /// Whatever is wrong has been printed; `away`: something could not be reached.
+    pub fn told(away: bool) -> Self {
+        Self::Told(if away { UNAVAILABLE } else { FAILED })
+    }
+
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed(message.into())
+    }
+
+    /// Whether the same may succeed after a while.
+    pub fn passes(&self) -> bool {
+        self.code() == UNAVAILABLE
+    }
+
+    /// In one line, as a part of what somebody else has to say.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Settings(message) | Self::Failed(message) | Self::Unavailable(message) => {
+                message.clone()
+            }
+            Self::Problem(problem) => problem.detail.clone(),
+            Self::Usage(error) => error.to_string(),
+            Self::Told(code) => format!("exit code {code}"),
+        }
     }
 
     /// Tells it in the log: whoever collects that should not have to look elsewhere for the reason
@@ -58,7 +83,7 @@ impl Failure {
                 if tracing::enabled!(tracing::Level::ERROR) =>
             {
                 tracing::error!("{message}");
-                Self::Logged(code)
+                Self::Told(code)
             }
             other => other,
         }
@@ -79,24 +104,28 @@ impl Failure {
             Self::Problem(problem) => {
                 let _ = writeln!(std::io::stderr(), "{}", problem.document);
             }
-            Self::Logged(_) => {}
+            Self::Told(_) => {}
         }
         ExitCode::from(code)
     }
 
-    fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         match self {
             Self::Usage(error) if error.use_stderr() => USAGE,
             Self::Usage(_) => 0,
             Self::Settings(_) => USAGE,
             Self::Failed(_) => FAILED,
             Self::Unavailable(_) => UNAVAILABLE,
-            Self::Logged(code) => *code,
+            Self::Told(code) => *code,
             Self::Problem(problem) => match problem.kind.as_str() {
                 "stale-token" | "out-of-order" => STALE,
-                "overloaded" | "store-unavailable" | "shutting-down" | "outcome-unknown" => {
-                    UNAVAILABLE
-                }
+                "lock-held" => HELD,
+                "lock-lost" => LOST,
+                "overloaded"
+                | "store-unavailable"
+                | "authority-unavailable"
+                | "shutting-down"
+                | "outcome-unknown" => UNAVAILABLE,
                 // The server has looked at what the command line said, and it will not do.
                 "invalid-token" | "invalid-seq" | "invalid-key" | "invalid-request"
                 | "token-required" => USAGE,
@@ -106,7 +135,8 @@ impl Failure {
     }
 }
 
-fn say(message: &str) {
+/// An error message for people, on standard error.
+pub fn say(message: &str) {
     let red = output::colour(&std::io::stderr(), "\x1b[1;31m");
     let plain = output::colour(&std::io::stderr(), "\x1b[0m");
     let _ = writeln!(std::io::stderr(), "{red}error:{plain} {}", output::printable(message));

@@ -19,7 +19,7 @@ pub enum Format {
 }
 
 impl Format {
-    fn is_table(self) -> bool {
+    pub fn is_table(self) -> bool {
         match self {
             Self::Auto => std::io::stdout().is_terminal(),
             Self::Table => true,

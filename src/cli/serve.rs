@@ -13,11 +13,17 @@ use super::{exit::Failure, logging};
 use crate::{
     admin::{self, Admin},
     api::{self, Api},
-    engine::{self, Engine},
+    authority::Authority,
+    engine::{self, Engine, Trust},
+    locks::{self, Locks},
+    metrics::Metrics,
     server::{self, Drain},
     settings::{Settings, StoreUrl},
     store::{Store, StoreError},
 };
+
+/// What was held by a connection is released, even if nothing is left of the drain by then.
+const TIME_TO_RELEASE: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct Serve {
@@ -37,21 +43,34 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-        let served = runtime.block_on(serve(self.settings, &url, store));
+        // An authority has tasks of its own, and they need a runtime to live in.
+        let inside = runtime.enter();
+        let (authority, trust) = self.settings.open_authority(&store).map_err(Failure::settings)?;
+        drop(inside);
+        let served = runtime.block_on(serve(self.settings, &url, store, authority, trust));
         // Dropped, it would wait for a thread that may be looking up a name that nobody knows.
         runtime.shutdown_background();
         served
     }
 }
 
-async fn serve(settings: Settings, url: &StoreUrl, store: Arc<dyn Store>) -> Result<(), Failure> {
+async fn serve(
+    settings: Settings,
+    url: &StoreUrl,
+    store: Arc<dyn Store>,
+    authority: Option<Arc<dyn Authority>>,
+    trust: Trust,
+) -> Result<(), Failure> {
+    let authority_url = settings.authority_url().map_err(Failure::settings)?;
     // Signals are caught from here on, so that none is lost while starting.
     let mut stop = Stop::new()?;
     let public = bind("--listen", settings.listen).await?;
     let private = bind("--admin-listen", settings.admin_listen).await?;
     let engine = Arc::new(Engine::start(
         &store,
+        trust,
         engine::Limits { queue: settings.queue as usize, mark_cache: settings.mark_cache.0 },
+        Arc::new(Metrics::new(authority.is_some())),
     ));
     let (drain_starter, drain) = Drain::new(settings.drain.0);
     let limits = server::Limits {
@@ -59,16 +78,26 @@ async fn serve(settings: Settings, url: &StoreUrl, store: Arc<dyn Store>) -> Res
         header_timeout: settings.header_timeout.0,
         write_timeout: settings.write_timeout.0,
     };
+    let locks = authority.map(|authority| {
+        let limits = locks::Limits {
+            waiters: settings.max_waiters as usize,
+            streams: settings.max_streams as usize,
+        };
+        Locks::new(authority, engine.clone(), limits, drain.closing().clone())
+    });
     let api = api::router(Api {
         engine: engine.clone(),
+        locks: locks.clone(),
         rule: settings.rule,
         max_body: settings.max_body.0,
         body_timeout: settings.body_timeout.0,
     });
-    let admin = admin::router(Admin { engine: engine.clone(), drain: drain.clone() });
+    let admin = Admin { engine: engine.clone(), locks: locks.clone(), drain: drain.clone() };
+    let admin = admin::router(admin);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %url,
+        authority = %authority_url,
         listen = %address_of(&public)?,
         admin = %address_of(&private)?,
         "fencepost is starting"
@@ -89,8 +118,15 @@ async fn serve(settings: Settings, url: &StoreUrl, store: Arc<dyn Store>) -> Res
     stop.requested().await;
     tracing::info!(drain = %settings.drain, "stopping: unready now, serving until it is quiet");
     drain_starter.begin();
+    let stopped = async {
+        let _ = public.await;
+        if let Some(locks) = locks {
+            let time = drain.remaining().max(TIME_TO_RELEASE);
+            let _ = tokio::time::timeout(time, locks.finish()).await;
+        }
+    };
     tokio::select! {
-        _ = public => tracing::info!("stopped"),
+        () = stopped => tracing::info!("stopped"),
         () = stop.requested() => tracing::warn!("stopped at once, as asked twice"),
     }
     private.abort();

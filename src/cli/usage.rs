@@ -26,7 +26,7 @@ pub fn wrong_in_file(error: Error, file: &Path) -> Failure {
 /// `culprit` names the place that a flag's wrong value came from, if that is not the flag.
 fn tell(mut error: Error, culprit: impl FnOnce(&str) -> Option<String>) -> Failure {
     if let Some(flag) = flag_of(&error) {
-        if flag == "store" {
+        if ["store", "authority", "etcd-password"].contains(&flag.as_str()) {
             // Where it is too wrong to be taken apart, no part of it is surely harmless.
             error.insert(ContextKind::InvalidValue, ContextValue::String(MASK.into()));
         }

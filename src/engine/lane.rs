@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::FutureExt;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -18,7 +17,8 @@ use tokio::sync::{
 
 use super::{EngineError, marks::Marks};
 use crate::{
-    store::{Listed, Page, Session, Settled, Snapshot, Store, StoreError, Unit},
+    metrics::{Begun, Metrics},
+    store::{Listed, Outage, Page, Session, Settled, Snapshot, Store, StoreError, Unit},
     token::Key,
 };
 
@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
 pub enum Job {
-    Settle(Unit, Reply<Settled>),
+    Settle(Unit, Begun, Reply<Settled>),
     Read(Reading),
 }
 
@@ -41,9 +41,12 @@ pub enum Reading {
 
 impl Job {
     /// Whoever asked may have hung up, and need not hear of it.
-    fn turn_away(self, error: EngineError) {
+    fn turn_away(self, error: EngineError, metrics: &Metrics) {
         match self {
-            Self::Settle(_, reply) => drop(reply.send(Err(error))),
+            Self::Settle(_, begun, reply) => {
+                metrics.writes.failed(begun);
+                drop(reply.send(Err(error)));
+            }
             Self::Read(Reading::Key(_, reply)) => drop(reply.send(Err(error))),
             Self::Read(Reading::List(_, reply)) => drop(reply.send(Err(error))),
             Self::Read(Reading::Ping(reply)) => drop(reply.send(Err(error))),
@@ -61,10 +64,21 @@ pub struct Lane {
 }
 
 impl Lane {
-    pub fn start(store: Arc<dyn Store>, marks: Arc<Marks>, capacity: usize) -> Self {
+    pub fn start(
+        store: Arc<dyn Store>,
+        marks: Arc<Marks>,
+        metrics: Arc<Metrics>,
+        capacity: usize,
+    ) -> Self {
         let (queue, jobs) = mpsc::channel(capacity);
-        let worker =
-            Worker { store, marks, session: None, last_used: Instant::now(), outage: None };
+        let worker = Worker {
+            store,
+            marks,
+            metrics,
+            session: None,
+            last_used: Instant::now(),
+            outage: None,
+        };
         tokio::spawn(worker.run(jobs));
         Self { queue }
     }
@@ -77,6 +91,11 @@ impl Lane {
             TrySendError::Closed(_) => EngineError::ShuttingDown,
         })
     }
+
+    /// How many jobs wait.
+    pub fn depth(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
 }
 
 /// A session that has rested for longer is tried before it is used: if the database was restarted
@@ -86,16 +105,10 @@ const RESTED: Duration = Duration::from_secs(1);
 struct Worker {
     store: Arc<dyn Store>,
     marks: Arc<Marks>,
+    metrics: Arc<Metrics>,
     session: Option<Box<dyn Session>>,
     last_used: Instant,
     outage: Option<Outage>,
-}
-
-/// The store cannot be reached; when to try again, and what to say until then.
-struct Outage {
-    error: StoreError,
-    retry_at: Instant,
-    backoff: ExponentialBackoff,
 }
 
 impl Worker {
@@ -117,11 +130,11 @@ impl Worker {
             for Waiting { since, job } in taken.drain(..) {
                 match job {
                     late if since.elapsed() > LONGEST_WAIT => {
-                        late.turn_away(EngineError::Overloaded);
+                        late.turn_away(EngineError::Overloaded, &self.metrics);
                     }
-                    Job::Settle(unit, reply) => {
+                    Job::Settle(unit, begun, reply) => {
                         units.push(unit);
-                        replies.push(reply);
+                        replies.push((begun, reply));
                     }
                     Job::Read(reading) => self.read(reading).await,
                 }
@@ -132,16 +145,27 @@ impl Worker {
         }
     }
 
-    async fn settle(&mut self, units: &[Unit], replies: Vec<Reply<Settled>>) {
+    async fn settle(&mut self, units: &[Unit], replies: Vec<(Begun, Reply<Settled>)>) {
         let answers = match self.session().await {
-            Ok(session) => session.settle(units).await,
+            Ok(session) => {
+                let since = Instant::now();
+                let answers = session.settle(units).await;
+                self.metrics.settled_together(units, since.elapsed());
+                answers
+            }
             Err(error) => units.iter().map(|_| Err(error.clone())).collect(),
         };
         debug_assert_eq!(answers.len(), units.len(), "every unit has an answer of its own");
-        for ((unit, answer), reply) in units.iter().zip(answers).zip(replies) {
+        for ((unit, answer), (begun, reply)) in units.iter().zip(answers).zip(replies) {
             match &answer {
-                Ok(settled) => self.marks.learn(unit, settled),
-                Err(error) => self.note(error),
+                Ok(settled) => {
+                    self.marks.learn(unit, settled);
+                    self.metrics.writes.settled_by_store(begun, unit, settled);
+                }
+                Err(error) => {
+                    self.metrics.writes.failed(begun);
+                    self.note(error);
+                }
             }
             // Whoever asked may have hung up. The write stands all the same.
             let _ = reply.send(answer.map_err(EngineError::from));
@@ -153,7 +177,7 @@ impl Worker {
             Reading::Key(key, reply) => {
                 let answer = async { self.session().await?.read(&key).await }.await;
                 if let Ok(snapshot) = &answer {
-                    self.marks.learn_from_read(&key, &snapshot.standing);
+                    self.marks.learn_from_read(&key, snapshot);
                 }
                 self.answer(reply, answer);
             }
@@ -204,10 +228,8 @@ impl Worker {
     }
 
     async fn connect(&mut self) -> Result<Box<dyn Session>, StoreError> {
-        if let Some(outage) = &self.outage
-            && Instant::now() < outage.retry_at
-        {
-            return Err(outage.error.clone());
+        if let Some(error) = self.outage.as_ref().and_then(Outage::answer) {
+            return Err(error);
         }
         let connected = async {
             let mut session = self.store.connect().await?;
@@ -230,24 +252,5 @@ impl Worker {
                 Err(error)
             }
         }
-    }
-}
-
-impl Outage {
-    fn after(earlier: Option<Self>, error: StoreError) -> Self {
-        const LONGEST: Duration = Duration::from_secs(1);
-        let mut backoff = earlier.map_or_else(
-            || {
-                ExponentialBuilder::default()
-                    .with_min_delay(Duration::from_millis(20))
-                    .with_max_delay(LONGEST)
-                    .without_max_times()
-                    .with_jitter()
-                    .build()
-            },
-            |outage| outage.backoff,
-        );
-        let retry_at = Instant::now() + backoff.next().unwrap_or(LONGEST);
-        Self { error, retry_at, backoff }
     }
 }

@@ -13,8 +13,8 @@ use quick_cache::{
 
 use crate::{
     fence::{Judgement, Refusal, Standing, Verdict},
-    store::{Settled, Unit},
-    token::{Key, Mark, Version},
+    store::{Settled, Snapshot, Unit},
+    token::{Key, Mark, Token, Version},
     write::Write,
 };
 
@@ -26,6 +26,8 @@ pub struct Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     mark: Mark,
+    /// A token that a holder of this key has been seen with, as opposed to the floor.
+    reached: i64,
     /// Not known of a key that has been met only as the scope of others.
     value: Option<LastValue>,
 }
@@ -45,14 +47,14 @@ struct ByBytes;
 impl Weighter<Key, Known> for ByBytes {
     fn weight(&self, key: &Key, _: &Known) -> u64 {
         // The name with its counters, the entry, and the cache's own bookkeeping.
-        const ENTRY_BYTES: u64 = 136;
+        const ENTRY_BYTES: u64 = 144;
         key.as_str().len() as u64 + ENTRY_BYTES
     }
 }
 
 impl Marks {
     pub fn new(capacity: ByteSize) -> Self {
-        const TYPICAL_ENTRY_BYTES: u64 = 184;
+        const TYPICAL_ENTRY_BYTES: u64 = 192;
         let items = usize::try_from(capacity.as_u64() / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX);
         Self { known: Cache::with_weighter(items.max(1), capacity.as_u64(), ByBytes) }
     }
@@ -74,6 +76,11 @@ impl Marks {
         Some(Settled::Refused { index: 0, judgement: Judgement { verdict, key: standing, guard } })
     }
 
+    /// Whether a holder with `token`, or a newer one, is known to have been seen on this key.
+    pub fn has_reached(&self, key: &Key, token: Token) -> bool {
+        self.known.get(key).is_some_and(|known| known.reached >= token.get())
+    }
+
     /// Takes in what the store has said of a unit's keys.
     pub fn learn(&self, unit: &Unit, settled: &Settled) {
         match settled {
@@ -92,39 +99,43 @@ impl Marks {
     }
 
     /// A read shows what other fenceposts have committed.
-    pub fn learn_from_read(&self, key: &Key, standing: &Standing) {
+    pub fn learn_from_read(&self, key: &Key, snapshot: &Snapshot) {
         // Reading what nobody has written must not crowd out the rest.
-        if standing.mark > Mark::UNSEEN {
-            self.raise(key, standing);
+        if snapshot.standing.mark > Mark::UNSEEN {
+            self.raise(key, &snapshot.standing, snapshot.own);
         }
     }
 
     fn learn_one(&self, write: &Write, judgement: &Judgement) {
-        self.raise(&write.key, &judgement.key);
+        let passed = judgement.passed_the_fence();
+        // A refusal may name the floor, which is nobody's token.
+        let reached = if passed { judgement.key.mark.token } else { 0 };
+        self.raise(&write.key, &judgement.key, reached);
         if let Some(scope) = &write.scope {
-            if judgement.passed_the_fence() {
-                self.raise_mark(scope, Mark::at(write.token, None));
+            if passed {
+                self.raise_mark(scope, Mark::at(write.token, None), write.token.get());
             } else if judgement.guard > judgement.key.mark {
                 // What is above the key's mark can only be the scope's.
-                self.raise_mark(scope, judgement.guard);
+                self.raise_mark(scope, judgement.guard, 0);
             }
         }
     }
 
-    fn raise(&self, key: &Key, standing: &Standing) {
+    fn raise(&self, key: &Key, standing: &Standing, reached: i64) {
         let Standing { mark, version, present, .. } = *standing;
         let value = LastValue { at: mark, version, present };
-        self.raise_to(key, Known { mark, value: Some(value) });
+        self.raise_to(key, Known { mark, reached, value: Some(value) });
     }
 
-    fn raise_mark(&self, key: &Key, mark: Mark) {
-        self.raise_to(key, Known { mark, value: None });
+    fn raise_mark(&self, key: &Key, mark: Mark, reached: i64) {
+        self.raise_to(key, Known { mark, reached, value: None });
     }
 
     /// An atomic maximum: an answer that arrives late cannot replace a newer one.
     fn raise_to(&self, key: &Key, news: Known) {
         let raise = |_: &Key, known: &mut Known| {
             known.mark = known.mark.max(news.mark);
+            known.reached = known.reached.max(news.reached);
             known.value = known.value.max(news.value);
             EntryAction::Retain(())
         };
@@ -138,7 +149,6 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::Token;
 
     fn claim(key: &str, token: i64) -> Unit {
         Unit::single(Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap()))
@@ -146,7 +156,7 @@ mod tests {
 
     fn learn(marks: &Marks, key: &str, token: i64) {
         let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-        marks.raise(&Key::new(key).unwrap(), &standing);
+        marks.raise(&Key::new(key).unwrap(), &standing, token);
     }
 
     #[test]
@@ -171,7 +181,7 @@ mod tests {
     fn a_key_that_is_known_only_as_a_scope_guards_others_but_is_left_to_the_store() {
         let marks = Marks::new(ByteSize::mib(1));
         let scope = Key::new("lock").unwrap();
-        marks.raise_mark(&scope, Mark { token: 7, seq: 0 });
+        marks.raise_mark(&scope, Mark { token: 7, seq: 0 }, 0);
         assert_eq!(marks.refuse(&claim("lock", 6)), None);
         learn(&marks, "k", 1);
         let mut write = Write::claim(Key::new("k").unwrap(), Token::new(6).unwrap());

@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 
@@ -23,6 +24,7 @@ const LAST_PART: f64 = 0.2;
 pub struct Drain {
     period: Duration,
     began: watch::Receiver<Option<Instant>>,
+    closing: CancellationToken,
 }
 
 /// Begins the drain. Kept by whoever listens to signals.
@@ -37,7 +39,7 @@ impl Starter {
 impl Drain {
     pub fn new(period: Duration) -> (Starter, Self) {
         let (starter, began) = watch::channel(None);
-        (Starter(starter), Self { period, began })
+        (Starter(starter), Self { period, began, closing: CancellationToken::new() })
     }
 
     /// For a listener that is needed to the very end.
@@ -47,6 +49,12 @@ impl Drain {
 
     pub fn has_begun(&self) -> bool {
         self.began.borrow().is_some()
+    }
+
+    /// Cancelled when no more connections are taken: what waits, or goes on without an end, is to
+    /// come to one.
+    pub fn closing(&self) -> &CancellationToken {
+        &self.closing
     }
 
     /// Returns when the drain has begun and the listener is no longer needed, or time is short.

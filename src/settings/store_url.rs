@@ -8,6 +8,8 @@ use std::{
 
 use url::Url;
 
+use super::source;
+
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     Sqlite(PathBuf),
@@ -16,8 +18,7 @@ pub enum StoreUrl {
 
 impl StoreUrl {
     pub fn from_file(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = source::read_secret(path)?;
         text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))
     }
 }

@@ -6,44 +6,15 @@ use bytesize::ByteSize;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// Where tokens come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authority {
-    /// Somewhere else: every token is the client's word.
-    None,
-}
-
-impl FromStr for Authority {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::None);
-        }
-        Err("this version has only `none`: it grants no locks itself, so tokens come from the lock \
-             service you already have"
-            .into())
-    }
-}
-
 /// Which tokens above the mark are believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TrustLevel {
+    /// Any token
     Open,
-}
-
-impl FromStr for Trust {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "open" {
-            return Ok(Self::Open);
-        }
-        Err("this version has only `open`: without an authority nobody can tell which tokens have \
-             been issued"
-            .into())
-    }
+    /// One that the authority can have issued by now
+    Bounded,
+    /// Only the very token that was granted for the key or its scope
+    Granted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,10 +7,15 @@
 
 mod compact;
 mod connection;
+mod examination;
 mod fitness;
+mod lock_news;
+mod lock_table;
 mod locked;
+mod memory;
 mod rows;
 mod session;
+mod tokens;
 
 use std::{str::FromStr, time::Duration};
 
@@ -23,9 +28,16 @@ use sqlx::{
 
 use self::{
     connection::{Connection, Connector},
-    session::PostgresSession,
+    lock_news::PostgresLockNews,
+    lock_table::PostgresLockTable,
+    memory::PostgresMemory,
+    session::{PING_DEADLINE, PostgresSession, surely, within},
 };
-use super::{Compacted, Schema, Session, Store, StoreError, schema_of};
+use super::{
+    Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError, Tokens,
+    schema_of,
+};
+use crate::finding::Finding;
 
 /// `sqlx` knows the table by this name, and so does every fencepost: never rename it.
 const MIGRATIONS_TABLE: &str = "fencepost._sqlx_migrations";
@@ -102,8 +114,31 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresSession::new(self.connector.connect().await?)))
     }
 
+    async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
+        Ok(Box::new(PostgresLockTable::new(self.connector.connect().await?)))
+    }
+
+    async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
+        let mut connection = self.connector.connect().await?;
+        within(PING_DEADLINE, fitness::ping(&mut connection)).await.map_err(surely)?;
+        Ok(Box::new(PostgresMemory::new(connection)))
+    }
+
+    async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {
+        let Some(listener) = self.connector.listen().await? else { return Ok(None) };
+        Ok(Some(Box::new(PostgresLockNews::new(listener).await?)))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         fitness::check(&mut self.connector.connect().await?).await
+    }
+
+    async fn examine(&self, plan: Plan) -> Vec<Finding> {
+        examination::examine(&self.connector, plan).await
+    }
+
+    async fn tokens(&self) -> Result<Tokens, StoreError> {
+        tokens::tokens(&mut self.connector.connect().await?).await
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
@@ -137,6 +172,10 @@ impl Store for PostgresStore {
 
     fn writers(&self) -> usize {
         self.writers
+    }
+
+    fn lock_tables(&self) -> usize {
+        4
     }
 
     /// Each unit is a statement or a transaction of its own, so none need wait for the next.

@@ -6,9 +6,14 @@
 //! (`synchronous = FULL` with a write-ahead log).
 
 mod compact;
+mod examination;
+mod lock_queue;
+mod lock_table;
+mod memory;
 mod session;
+mod tokens;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
@@ -16,27 +21,45 @@ use sqlx::{
     migrate::{Migrate, Migrator},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
+use tokio::sync::Mutex;
 
-use self::session::SqliteSession;
-use super::{Compacted, Schema, Session, Store, StoreError, schema_of};
+use self::{lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession};
+use super::{
+    Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError, Tokens,
+    schema_of,
+};
+use crate::finding::Finding;
 
 static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// How long a writer waits for another process that has the file locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Whoever is about to write. SQLite lets one in at a time, and those who wait try again now and
+/// then: a busy lane would leave the lock table no gap. In this process they stand in line instead.
+type Writing = Arc<Mutex<()>>;
+
 pub struct SqliteStore {
     path: PathBuf,
+    writing: Writing,
 }
 
 impl SqliteStore {
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, writing: Writing::default() }
     }
 
     /// A file that is there, to read and write.
     async fn open(&self) -> Result<SqliteConnection, StoreError> {
         self.open_with(self.options()).await
+    }
+
+    async fn open_to_look(&self) -> Result<SqliteConnection, StoreError> {
+        let only_look = SqliteConnectOptions::new()
+            .filename(&self.path)
+            .read_only(true)
+            .disable_statement_logging();
+        self.open_with(only_look).await
     }
 
     fn options(&self) -> SqliteConnectOptions {
@@ -63,7 +86,21 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
-        Ok(Box::new(SqliteSession::new(self.open().await?)))
+        Ok(Box::new(SqliteSession::new(self.open().await?, self.writing.clone())))
+    }
+
+    async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
+        Ok(Box::new(SqliteLockTable::new(self.open().await?, self.writing.clone())))
+    }
+
+    async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {
+        Ok(None)
+    }
+
+    async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
+        let mut connection = self.open().await?;
+        session::ping(&mut connection).await?;
+        Ok(Box::new(SqliteMemory::new(connection, self.writing.clone())))
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -80,12 +117,19 @@ impl Store for SqliteStore {
         }
     }
 
+    async fn examine(&self, _: Plan) -> Vec<Finding> {
+        examination::examine(self).await
+    }
+
+    async fn tokens(&self) -> Result<Tokens, StoreError> {
+        tokens::tokens(&mut self.open_to_look().await?).await
+    }
+
     async fn schema(&self) -> Result<Schema, StoreError> {
         if !self.path.exists() {
             return Ok(Schema::Behind);
         }
-        let only_look = SqliteConnectOptions::new().filename(&self.path).read_only(true);
-        let mut connection = self.open_with(only_look).await?;
+        let mut connection = self.open_to_look().await?;
         let migrated: Option<i64> =
             sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = ?1")
                 .bind(&*MIGRATOR.table_name)
@@ -121,6 +165,10 @@ impl Store for SqliteStore {
 
     /// SQLite has one writer.
     fn writers(&self) -> usize {
+        1
+    }
+
+    fn lock_tables(&self) -> usize {
         1
     }
 

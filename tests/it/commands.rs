@@ -21,7 +21,8 @@ fn text(output: &Output) -> String {
 #[test]
 fn help_reads_well() {
     let mut pages = text(&run(&["--help"]));
-    for command in fencepost::cli::command().get_subcommands() {
+    let shown = |command: &&clap::Command| !command.is_hide_set();
+    for command in fencepost::cli::command().get_subcommands().filter(shown) {
         let name = command.get_name();
         pages +=
             &["\n=== fencepost ", name, " --help\n\n", &text(&run(&[name, "--help"]))].concat();
@@ -48,6 +49,8 @@ fn there_are_completions_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = text(&run(&["completions", shell]));
         assert!(script.contains("store-connections") && script.contains("claim"), "{script}");
+        assert!(script.contains("unlock") && script.contains("grace"), "{script}");
+        assert!(!script.contains("run-child") && !script.contains("demo-worker"), "{script}");
     }
     // The shell itself has the last word on syntax.
     let script = text(&run(&["completions", "bash"]));
@@ -114,7 +117,8 @@ async fn without_a_command_it_serves() {
     let mut server = spawn_bound_to_us(command).expect("it starts");
     let client = Client::new(&format!("127.0.0.1:{public}"));
     eventually("it serves", || async {
-        client.put("k", 1, "v").send().await.is_ok_and(|answer| answer.status().is_success())
+        let lock = client.acquire("k", &serde_json::json!({}));
+        lock.send().await.is_ok_and(|answer| answer.status() == 201)
     })
     .await;
     assert!(directory.path().join("fencepost.db").exists());

@@ -3,14 +3,19 @@
 //! Everything listens on a free port, lives in a temporary directory, and ends with the test
 //! process, however that ends.
 
+pub mod authority;
 pub mod blocker;
 pub mod chaos_proxy;
+pub mod etcd;
 pub mod fencepost;
 pub mod holder;
 pub mod http;
+pub mod locks;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod prometheus;
 pub mod store;
+pub mod supervised;
 pub mod transaction;
 pub mod witness;
 

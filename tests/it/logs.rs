@@ -48,7 +48,7 @@ async fn control_characters_in_a_key_are_escaped_in_a_text_log() {
     let address = format!("127.0.0.1:{}", free_port());
     let mut command = bound_command(BINARY, None);
     command
-        .args(["serve", "--store", &store.url, "--listen", &address])
+        .args(["serve", "--store", &store.url, "--authority", "none", "--listen", &address])
         .args(["--admin-listen", "127.0.0.1:0", "--log", "debug", "--log-format", "text"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -18,6 +18,9 @@
 //! | a mark is forgotten by tidying up | `compaction` |
 //! | a cache believes a request, or accepts | `mark_cache`, `cached_refusals` |
 //! | an outcome that is not certain is called certain | `postgres_faults`, `crashes` |
+//! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
+//! | etcd goes backwards, and tokens with it | `etcd_epochs` |
+//! | a lost member or leader loses locks, or a lost quorum goes unnoticed | `etcd_cluster` |
 //! | a client holds a connection, or a shutdown, for ever | `slow_clients`, `drain` |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -26,22 +29,33 @@ mod bad_input;
 mod batch;
 mod bodies;
 mod cached_refusals;
+mod check;
 mod cli;
 mod commands;
 mod compaction;
 mod concurrency;
 mod connections;
 mod crashes;
+mod demo;
 mod documents;
 mod drain;
+mod etcd_access;
+mod etcd_cluster;
+mod etcd_epochs;
+mod etcd_locks;
+mod etcd_recipe;
+mod etcd_watch;
 mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.
 mod harness;
 mod keys;
 mod listing;
+mod lock_commands;
+mod locks;
 mod logs;
 mod mark_cache;
 mod marks;
+mod metrics;
 mod openapi;
 mod postgres_faults;
 mod postgres_fitness;
@@ -52,10 +66,15 @@ mod postgres_settings;
 mod preconditions;
 mod probes;
 mod resources;
+mod run;
+mod run_lost;
+mod run_signals;
 mod same_verdicts;
 mod scopes;
 mod secrets;
 mod seq;
 mod settings;
 mod slow_clients;
+mod store_locks;
+mod trust;
 mod waiting;

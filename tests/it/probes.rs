@@ -122,7 +122,7 @@ async fn a_wrong_schema_ends_it_with_a_reason() {
 
     let store = TestStore::postgres().await;
     drop(Fencepost::on(&store).await);
-    let future = "UPDATE fencepost._sqlx_migrations SET version = 20990101000000";
+    let future = "UPDATE fencepost._sqlx_migrations SET version = 20990101000000 WHERE version = 1";
     postgres::execute(&store.url, future).await;
     let (code, reason) = refuses_to_serve(&store.url);
     assert_eq!(code, Some(1), "{reason}");
@@ -133,7 +133,7 @@ async fn a_wrong_schema_ends_it_with_a_reason() {
 async fn a_schema_that_changes_under_it_makes_it_unready() {
     let store = TestStore::postgres().await;
     let server = Fencepost::on(&store).await;
-    let future = "UPDATE fencepost._sqlx_migrations SET version = 20990101000000";
+    let future = "UPDATE fencepost._sqlx_migrations SET version = 20990101000000 WHERE version = 1";
     postgres::execute(&store.url, future).await;
     eventually("it is unready", || async { probe(&server, "/readyz").await.status == 503 }).await;
     assert_eq!(probe(&server, "/livez").await.status, 200);

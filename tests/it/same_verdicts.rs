@@ -15,7 +15,7 @@ use std::{
 
 use fencepost::{
     fence::Verdict,
-    store::{Page, Session, Settled, Snapshot, Store, Unit},
+    store::{Page, Session, Settled, Store, Unit},
 };
 use proptest::test_runner::{
     Config, FileFailurePersistence, TestCaseError, TestCaseResult, TestError, TestRunner,
@@ -162,9 +162,8 @@ impl World {
             for key in KEYS {
                 let key = names.key(key);
                 let found = store.session.read(&key).await.expect("a read");
-                let Snapshot { standing, value } = model.read(&key);
                 let what = format!("{key} on {}, in the end", store.name);
-                same(&what, &(found.standing, found.value), &(standing, value))?;
+                same(&what, &found, &model.read(&key))?;
             }
             let page = Page { prefix: names.prefix(), after: String::new(), limit: 100 };
             let listed = store.session.list(&page).await.expect("a list");

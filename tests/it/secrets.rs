@@ -90,7 +90,7 @@ fn not_where_it_stands_in_the_wrong_place() {
         &["serve", url][..],
         &[url],
         &["config", "--config", &broken],
-        &["serve", "--authority", "etcd://u:s3cret@h:2379"],
+        &["serve", "--authority", "etcd://u:s3cret@h"],
         &["serve", "--listen", url],
         &["get", "k", "--url", "ftp://u:s3cret@127.0.0.1"],
     ] {
@@ -134,4 +134,37 @@ fn not_by_a_migration_that_fails() {
     let output = run(&["migrate", "--store", "postgres://u:s3cret@127.0.0.1:1/d"]);
     keeps_it(&output);
     assert_eq!(output.status.code(), Some(69));
+}
+
+#[test]
+fn not_of_an_etcd() {
+    let url = format!("etcd://app:{SECRET}@db.example:2379");
+    let (_held, authority_file) = file_with(&url);
+    let (_held_too, config_file) = file_with(&format!("authority = \"{url}\""));
+    let (_and_too, password_file) = file_with(SECRET);
+    for output in [
+        run(&["config", "--authority", &url]),
+        run_with(&["config"], |command| {
+            command.env("FENCEPOST_AUTHORITY", &url);
+        }),
+        run(&["config", "--config", &config_file]),
+    ] {
+        let shown = keeps_it(&output);
+        assert!(shown.contains("etcd://app:***@db.example:2379"), "{shown}");
+    }
+    let shown = keeps_it(&run(&["config", "--authority-file", &authority_file]));
+    assert!(shown.contains(&format!("authority-file = \"{authority_file}\"")), "{shown}");
+    let plain = ["config", "--authority", "etcd://db.example:2379", "--etcd-user", "app"];
+    let shown = keeps_it(&run(&[&plain[..], &["--etcd-password", SECRET]].concat()));
+    assert!(shown.contains("etcd-password = \"***\""), "{shown}");
+    keeps_it(&run(&[&plain[..], &["--etcd-password-file", &password_file]].concat()));
+    for wrong in ["etcd://u:s3cret@h", "etcd://u:s3@s3cret@h:1", "etcd://u:s3cret@h:1/x", "s3cret"]
+    {
+        let (_held, file) = file_with(wrong);
+        for flags in [["--authority", wrong], ["--authority-file", &file]] {
+            let output = run(&[&["serve"], &flags[..]].concat());
+            keeps_it(&output);
+            assert_eq!(output.status.code(), Some(64), "{}", words(&output));
+        }
+    }
 }

@@ -19,6 +19,34 @@ pub struct KeyInPath {
 }
 
 #[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct NameInPath {
+    /// The lock's name: the rest of the path, as for a key.
+    name: Key,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub struct OwnerHeader {
+    /// Who asks, where the body names no `owner`; up to 256 bytes.
+    #[param(
+        rename = "X-Fencing-Client",
+        nullable = false,
+        max_length = 256,
+        example = "billing-7"
+    )]
+    client: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub struct HolderHeaders {
+    /// The fencing token of the grant.
+    #[param(rename = "X-Fencing-Token")]
+    token: Token,
+}
+
+#[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub struct WriteHeaders {
     /// The fencing token of the lock that this write is made under.

@@ -37,6 +37,18 @@ pub struct BodyProblems;
 /// Several writes as one.
 pub struct BatchProblems;
 
+/// What any request about locks can meet.
+pub struct LockProblems;
+
+/// What can be had in several forms.
+pub struct FormProblems;
+
+/// What only happens to somebody who has no lock yet.
+pub struct AcquireProblems;
+
+/// What only happens to somebody who has one.
+pub struct HolderProblems;
+
 impl IntoResponses for RequestProblems {
     fn responses() -> Responses {
         of_request([StatusCode::BAD_REQUEST])
@@ -94,12 +106,48 @@ impl IntoResponses for BatchProblems {
     }
 }
 
+impl IntoResponses for LockProblems {
+    fn responses() -> Responses {
+        let mut responses = ReadProblems::responses();
+        responses.extend(of_lock([StatusCode::NOT_FOUND]));
+        responses
+    }
+}
+
+impl IntoResponses for FormProblems {
+    fn responses() -> Responses {
+        of_request([StatusCode::NOT_ACCEPTABLE])
+    }
+}
+
+impl IntoResponses for AcquireProblems {
+    fn responses() -> Responses {
+        let mut responses = of_request([StatusCode::LOCKED, StatusCode::NOT_ACCEPTABLE]);
+        responses.extend(of_lock([StatusCode::CONFLICT]));
+        responses
+    }
+}
+
+impl IntoResponses for HolderProblems {
+    fn responses() -> Responses {
+        let mut responses = of_request([StatusCode::PRECONDITION_REQUIRED]);
+        responses.extend(of_lock([StatusCode::CONFLICT]));
+        responses
+    }
+}
+
 /// The statuses of writes that the fence, or the precondition behind it, has refused.
 const REFUSALS: [StatusCode; 3] =
     [StatusCode::CONFLICT, StatusCode::PRECONDITION_FAILED, StatusCode::UNPROCESSABLE_ENTITY];
 
 fn of_request<const N: usize>(statuses: [StatusCode; N]) -> Responses {
     let reference = |status| Ref::from_response_name(name(status)).into();
+    statuses.map(|status| (status.as_str().to_owned(), reference(status))).into()
+}
+
+/// Those that speak of a lock have no headers of a resource.
+fn of_lock<const N: usize>(statuses: [StatusCode; N]) -> Responses {
+    let reference = |status| Ref::from_response_name(name_of_lock(status)).into();
     statuses.map(|status| (status.as_str().to_owned(), reference(status))).into()
 }
 
@@ -110,6 +158,10 @@ fn name(status: StatusCode) -> String {
 
 fn name_in_batch(status: StatusCode) -> String {
     format!("Batch{}", name(status))
+}
+
+fn name_of_lock(status: StatusCode) -> String {
+    format!("Lock{}", name(status))
 }
 
 /// What the names above refer to.
@@ -126,12 +178,18 @@ impl Modify for ProblemResponses {
             let response = response_in_batch(status).into();
             components.responses.insert(name_in_batch(status), response);
         }
+        for kinds in [&[Kind::NotFound][..], &[Kind::StaleToken, Kind::LockLost]] {
+            let status = kinds[0].status();
+            let response = problem_response(kinds, members(status, kinds));
+            components.responses.insert(name_of_lock(status), response.into());
+        }
     }
 }
 
 /// The problems of one status.
 fn response(status: StatusCode) -> Response {
-    let mut response = problem_response(status, members(status));
+    let kinds = kinds(status);
+    let mut response = problem_response(&kinds, members(status, &kinds));
     let headers = &mut response.headers;
     if status == StatusCode::NOT_FOUND || REFUSALS.contains(&status) {
         headers.insert("X-Fencing-Mark".into(), header_ref("X-Fencing-Mark"));
@@ -139,7 +197,7 @@ fn response(status: StatusCode) -> Response {
     if REFUSALS.contains(&status) {
         headers.insert("ETag".into(), header_ref("ETag"));
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status) {
         let mut seconds = Header::new(ObjectBuilder::new().schema_type(Type::Integer).build());
         seconds.description = Some("In how many seconds to try again".into());
         headers.insert("Retry-After".into(), seconds.into());
@@ -149,36 +207,39 @@ fn response(status: StatusCode) -> Response {
 
 /// The same for a batch, which has no headers of one key but says which write it was.
 fn response_in_batch(status: StatusCode) -> Response {
-    let mut members = members(status);
+    let kinds = kinds(status);
+    let mut members = members(status, &kinds);
     members.required.push("index".into());
-    problem_response(status, members)
+    problem_response(&kinds, members)
 }
 
-fn problem_response(status: StatusCode, members: Object) -> Response {
+fn problem_response(kinds: &[Kind], members: Object) -> Response {
     let mut schema = AllOf::new();
     schema.items.push(Ref::from_schema_name("Problem").into());
     schema.items.push(Schema::Object(members).into());
     let content = Content::new(Some(Schema::AllOf(schema)));
     ResponseBuilder::new()
-        .description(description(status))
+        .description(description(kinds))
         .content("application/problem+json", content)
         .build()
 }
 
-fn kinds(status: StatusCode) -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(move |kind| kind.status() == status)
+/// What a request about resources can meet. Only a lock can be lost.
+fn kinds(status: StatusCode) -> Vec<Kind> {
+    let all = Kind::ALL.into_iter().filter(|kind| *kind != Kind::LockLost);
+    all.filter(|kind| kind.status() == status).collect()
 }
 
-fn description(status: StatusCode) -> String {
-    let lines = kinds(status).map(|kind| format!("`{}`: {}", kind.name(), kind.title()));
+fn description(kinds: &[Kind]) -> String {
+    let lines = kinds.iter().map(|kind| format!("`{}`: {}", kind.name(), kind.title()));
     lines.collect::<Vec<_>>().join("  \n")
 }
 
 /// What the status says of the problem's members.
-fn members(status: StatusCode) -> Object {
+fn members(status: StatusCode, kinds: &[Kind]) -> Object {
     let types = ObjectBuilder::new()
         .schema_type(Type::String)
-        .enum_values(Some(kinds(status).map(Kind::urn)));
+        .enum_values(Some(kinds.iter().map(|kind| kind.urn())));
     let status =
         ObjectBuilder::new().schema_type(Type::Integer).enum_values(Some([status.as_u16()]));
     ObjectBuilder::new().property("type", types).property("status", status).build()

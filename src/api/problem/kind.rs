@@ -19,12 +19,16 @@ pub enum Kind {
     NotFound,
     /// 405
     MethodNotAllowed,
+    /// 406
+    NotAcceptable,
     /// 408
     RequestTimeout,
     /// 409
     StaleToken,
     /// 409
     OutOfOrder,
+    /// 409
+    LockLost,
     /// 412
     VersionMismatch,
     /// 413
@@ -33,12 +37,18 @@ pub enum Kind {
     UnsupportedMediaType,
     /// 422
     SeqReused,
+    /// 422
+    UnissuedToken,
+    /// 423
+    LockHeld,
     /// 428
     TokenRequired,
     /// 503
     Overloaded,
     /// 503
     StoreUnavailable,
+    /// 503
+    AuthorityUnavailable,
     /// 503
     ShuttingDown,
     /// 504
@@ -52,26 +62,32 @@ impl Kind {
             Refusal::OutOfOrder => Self::OutOfOrder,
             Refusal::SeqReused => Self::SeqReused,
             Refusal::VersionMismatch => Self::VersionMismatch,
+            Refusal::Unissued => Self::UnissuedToken,
         }
     }
 
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::InvalidToken,
         Self::InvalidSeq,
         Self::InvalidKey,
         Self::InvalidRequest,
         Self::NotFound,
         Self::MethodNotAllowed,
+        Self::NotAcceptable,
         Self::RequestTimeout,
         Self::StaleToken,
         Self::OutOfOrder,
+        Self::LockLost,
         Self::VersionMismatch,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::SeqReused,
+        Self::UnissuedToken,
+        Self::LockHeld,
         Self::TokenRequired,
         Self::Overloaded,
         Self::StoreUnavailable,
+        Self::AuthorityUnavailable,
         Self::ShuttingDown,
         Self::OutcomeUnknown,
     ];
@@ -88,16 +104,19 @@ impl Kind {
             }
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::StaleToken | Self::OutOfOrder => StatusCode::CONFLICT,
+            Self::StaleToken | Self::OutOfOrder | Self::LockLost => StatusCode::CONFLICT,
             Self::VersionMismatch => StatusCode::PRECONDITION_FAILED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::SeqReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::SeqReused | Self::UnissuedToken => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::LockHeld => StatusCode::LOCKED,
             Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
-            Self::Overloaded | Self::StoreUnavailable | Self::ShuttingDown => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Overloaded
+            | Self::StoreUnavailable
+            | Self::AuthorityUnavailable
+            | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -110,16 +129,21 @@ impl Kind {
             Self::InvalidRequest => "invalid-request",
             Self::NotFound => "not-found",
             Self::MethodNotAllowed => "method-not-allowed",
+            Self::NotAcceptable => "not-acceptable",
             Self::RequestTimeout => "request-timeout",
             Self::StaleToken => "stale-token",
             Self::OutOfOrder => "out-of-order",
+            Self::LockLost => "lock-lost",
             Self::VersionMismatch => "version-mismatch",
             Self::TooLarge => "too-large",
             Self::UnsupportedMediaType => "unsupported-media-type",
             Self::SeqReused => "seq-reused",
+            Self::UnissuedToken => "unissued-token",
+            Self::LockHeld => "lock-held",
             Self::TokenRequired => "token-required",
             Self::Overloaded => "overloaded",
             Self::StoreUnavailable => "store-unavailable",
+            Self::AuthorityUnavailable => "authority-unavailable",
             Self::ShuttingDown => "shutting-down",
             Self::OutcomeUnknown => "outcome-unknown",
         }
@@ -133,16 +157,21 @@ impl Kind {
             Self::InvalidRequest => "The request is not valid",
             Self::NotFound => "Not found",
             Self::MethodNotAllowed => "The method is not allowed here",
+            Self::NotAcceptable => "There is no such representation",
             Self::RequestTimeout => "The request took too long to arrive",
             Self::StaleToken => "A newer holder has been seen",
             Self::OutOfOrder => "A later write of the same holder came first",
+            Self::LockLost => "The lock is no longer held under this token",
             Self::VersionMismatch => "The resource is not at the expected version",
             Self::TooLarge => "The request is too large",
             Self::UnsupportedMediaType => "The media type is not supported",
             Self::SeqReused => "The sequence number was used for another write",
+            Self::UnissuedToken => "The token has not been issued",
+            Self::LockHeld => "Somebody else holds the lock",
             Self::TokenRequired => "A fencing token is required",
             Self::Overloaded => "Too many requests are waiting",
             Self::StoreUnavailable => "The store cannot be used at the moment",
+            Self::AuthorityUnavailable => "The lock service cannot be used at the moment",
             Self::ShuttingDown => "The server is shutting down",
             Self::OutcomeUnknown => "Whether the write took effect is unknown",
         }
@@ -155,6 +184,8 @@ impl Kind {
             Self::RequestTimeout
                 | Self::Overloaded
                 | Self::StoreUnavailable
+                | Self::AuthorityUnavailable
+                | Self::LockHeld
                 | Self::ShuttingDown
                 | Self::OutcomeUnknown
         )

@@ -38,6 +38,10 @@ pub fn explain(write: &Write, refusal: Refusal, judgement: &Judgement) -> String
              its own"
                 .into()
         }
+        Refusal::Unissued => format!(
+            "token {token} is above the mark {guard}, and nobody can have been given it for this \
+             key or scope; a token comes from acquiring the lock"
+        ),
         Refusal::VersionMismatch => {
             let found = if judgement.key.present {
                 format!("it is at version {}", judgement.key.version)

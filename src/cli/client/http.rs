@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response, Url, header::HeaderName};
 use serde_json::Value;
 
-use super::{Fencing, Precondition};
+use super::{Address, Fencing, Precondition, Server};
 use crate::{
     api,
     cli::{
@@ -21,7 +21,7 @@ use crate::{
 /// sending.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub fn client(patience: Duration) -> Result<reqwest::Client, Failure> {
     // Fails if it is already there, which is as good.
@@ -53,7 +53,22 @@ pub fn add(request: RequestBuilder, name: HeaderName, value: Option<String>) -> 
     }
 }
 
-impl super::Server {
+impl Server {
+    pub fn request(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        key: &str,
+    ) -> Result<RequestBuilder, Failure> {
+        self.address.request(method, path, key)
+    }
+}
+
+impl Address {
+    pub fn of(url: &str) -> Result<Self, Failure> {
+        server_url(url).map(|url| Self { url }).map_err(Failure::Settings)
+    }
+
     /// `path` is `/v1/resources/` or the like.
     pub fn request(
         &self,

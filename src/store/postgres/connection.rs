@@ -12,7 +12,7 @@ use std::{
 
 use sqlx::{
     ConnectOptions, PgConnection,
-    postgres::{PgConnectOptions, PgDatabaseError, PgSeverity},
+    postgres::{PgConnectOptions, PgDatabaseError, PgListener, PgPoolOptions, PgSeverity},
 };
 
 use crate::store::StoreError;
@@ -96,6 +96,36 @@ impl Connector {
         let options = self.options.clone().extra_float_digits(None).statement_cache_capacity(0);
         let inner = options.connect().await.map_err(refused_connection)?;
         Ok(Connection { inner, pooled: true })
+    }
+
+    /// A connection that can be spoken to at any time. `None` behind a pooler: there it could not.
+    pub async fn listen(&self) -> Result<Option<PgListener>, StoreError> {
+        tokio::time::timeout(CONNECT_DEADLINE, self.listen_directly())
+            .await
+            .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
+    }
+
+    async fn listen_directly(&self) -> Result<Option<PgListener>, StoreError> {
+        if self.pooled.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        // `sqlx` listens only on a connection from a pool: it has one place.
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .connect_with(self.options.clone().options(PINNED))
+            .await;
+        let mut listener = match pool {
+            Ok(pool) => PgListener::connect_with(&pool).await.map_err(StoreError::unavailable)?,
+            Err(error) if refuses_startup_parameters(&error) => return Ok(None),
+            Err(error) => return Err(refused_connection(error)),
+        };
+        let pinned: bool = sqlx::query_scalar(ARE_PINNED)
+            .fetch_one(&mut listener)
+            .await
+            .map_err(StoreError::unavailable)?;
+        Ok(pinned.then_some(listener))
     }
 
     /// `None` where the settings were refused, or accepted and not applied: that is a pooler.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::store::{Schema, StoreError, newest_migration};
 
-const OLDEST_SERVER: i32 = 140_000;
+pub const OLDEST_SERVER: i32 = 140_000;
 
 const FACTS: &str = "
 SELECT current_setting('server_version_num')::int AS version,
@@ -22,7 +22,7 @@ pub const AHEAD: &str =
     "the database has the schema of a newer fencepost; use that version or a newer one";
 
 /// Tables that a crash would empty, and triggers that somebody has switched off.
-const WEAKENED: &str = "
+pub const WEAKENED: &str = "
 SELECT format('the table %s is not logged: a crash would empty it, and every mark with it; '
               'run ALTER TABLE %s SET LOGGED', c.oid::regclass, c.oid::regclass) AS reason
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

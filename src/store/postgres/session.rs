@@ -25,10 +25,10 @@ use crate::{
 
 /// After this the connection is given up and the outcome called unknown. It is longer than
 /// `lock_timeout`, and it also bounds what no server setting does: the wait for a standby.
-const DEADLINE: Duration = Duration::from_secs(15);
+pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// For a sign of life. It waits for no row.
-const PING_DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const PING_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Attempts at a transaction that Postgres aborts to break a deadlock.
 const ATTEMPTS: usize = 5;
@@ -258,8 +258,9 @@ impl PostgresSession {
         let found = self.find(key, true).await;
         self.connection.end_if_pooled(&found).await?;
         let Found { mut standing, floor, value } = found?;
+        let own = standing.mark.token;
         standing.mark = standing.mark.max(floor);
-        Ok(Snapshot { standing, value })
+        Ok(Snapshot { standing, own, value })
     }
 
     async fn list_now(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -309,7 +310,7 @@ impl Session for PostgresSession {
     }
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     deadline: Duration,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -318,7 +319,7 @@ async fn within<T>(
 }
 
 /// For work that changes nothing: however it failed, nothing is in doubt.
-fn surely(error: StoreError) -> StoreError {
+pub(super) fn surely(error: StoreError) -> StoreError {
     match error {
         StoreError::Unknown(reason) => StoreError::Unavailable(reason),
         definite => definite,

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::SqliteRow};
 
-use super::MIGRATOR;
+use super::{MIGRATOR, Writing};
 use crate::{
     fence::Standing,
     store::{
@@ -17,15 +17,17 @@ use crate::{
 
 pub struct SqliteSession {
     connection: SqliteConnection,
+    writing: Writing,
 }
 
 impl SqliteSession {
-    pub fn new(connection: SqliteConnection) -> Self {
-        Self { connection }
+    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
+        Self { connection, writing }
     }
 
     /// All units in one transaction, so that they share one sync to disk.
     async fn settle_together(&mut self, units: &[Unit]) -> Result<Vec<Settled>, StoreError> {
+        let _in_line = self.writing.lock().await;
         let mut transaction =
             self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
         let mut ledger = load(&mut transaction, units).await.map_err(not_applied)?;
@@ -92,14 +94,15 @@ impl Session for SqliteSession {
         .fetch_one(&mut self.connection)
         .await
         .map_err(not_applied)?;
-        let mut snapshot =
-            Snapshot { standing: Standing::default(), value: value_of(&row).map_err(not_applied)? };
+        let value = value_of(&row).map_err(not_applied)?;
+        let mut standing = Standing::default();
         if row.try_get::<Option<i64>, _>("token").map_err(not_applied)?.is_some() {
-            snapshot.standing = standing_of(&row).map_err(not_applied)?;
+            standing = standing_of(&row).map_err(not_applied)?;
         }
+        let own = standing.mark.token;
         let floor = Mark { token: row.try_get("floor").map_err(not_applied)?, seq: 0 };
-        snapshot.standing.mark = snapshot.standing.mark.max(floor);
-        Ok(snapshot)
+        standing.mark = standing.mark.max(floor);
+        Ok(Snapshot { standing, own, value })
     }
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -121,16 +124,20 @@ impl Session for SqliteSession {
     }
 
     async fn ping(&mut self) -> Result<(), StoreError> {
-        let newest: Option<i64> =
-            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-                .fetch_one(&mut self.connection)
-                .await
-                .map_err(not_applied)?;
-        if newest == newest_migration(&MIGRATOR) {
-            return Ok(());
-        }
-        Err(StoreError::Unfit("the schema has changed under this fencepost".into()))
+        ping(&mut self.connection).await
     }
+}
+
+pub(super) async fn ping(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let newest: Option<i64> =
+        sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(connection)
+            .await
+            .map_err(not_applied)?;
+    if newest == newest_migration(&MIGRATOR) {
+        return Ok(());
+    }
+    Err(StoreError::Unfit("the schema has changed under this fencepost".into()))
 }
 
 async fn load(connection: &mut SqliteConnection, units: &[Unit]) -> Result<Ledger, sqlx::Error> {

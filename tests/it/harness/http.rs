@@ -24,6 +24,12 @@ impl Client {
         Self { address: address.to_owned(), http }
     }
 
+    /// One that asks everything over one HTTP/2 connection.
+    pub fn over_http_2(address: &str) -> Self {
+        let http = reqwest::Client::builder().timeout(PATIENCE).http2_prior_knowledge();
+        Self { http: http.build().expect("a client"), ..Self::new(address) }
+    }
+
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("http://{}{path}", self.address))
     }

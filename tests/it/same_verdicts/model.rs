@@ -95,8 +95,9 @@ impl Model {
 
     pub fn read(&self, key: &Key) -> Snapshot {
         let Row { mut standing, value } = self.row(key);
+        let own = standing.mark.token;
         standing.mark = standing.mark.max(self.floor_mark());
-        Snapshot { standing, value }
+        Snapshot { standing, own, value }
     }
 
     pub fn list(&self) -> Vec<Listed> {

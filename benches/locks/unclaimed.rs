@@ -1,0 +1,208 @@
+//! A fencepost that stores nothing: what remains of the cost of a lock when its claim, and what is
+//! remembered of etcd, are free. It serves in a process of its own, as the others do.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytesize::ByteSize;
+use fencepost::{
+    api::{self, Api},
+    authority::etcd::{EtcdAuthority, EtcdOptions},
+    engine::{self, Engine, Trust},
+    fence::{Judgement, Standing, Verdict},
+    finding::Finding,
+    locks::{self, Locks},
+    metrics::Metrics,
+    server::{self, Drain},
+    store::{
+        Compacted, Listed, LockNews, LockTable, Memory, Page, Plan, Recalled, Remembered, Schema,
+        Session, Settled, Sighting, Snapshot, Store, StoreError, Tokens, Unit,
+    },
+    token::{Key, Mark},
+    write::Rule,
+};
+use tokio::net::TcpListener;
+
+pub const SERVE: &str = "--serve-unclaimed";
+
+/// The process, which ends with this one.
+pub struct Process {
+    pub address: String,
+    child: Child,
+}
+
+impl Process {
+    pub fn start(etcd: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args([SERVE, etcd])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut address = String::new();
+        let output = child.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut address).expect("its address");
+        Self { address: address.trim().to_owned(), child }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub async fn serve(etcd: &str) {
+    let store: Arc<dyn Store> = Arc::new(Nothing::default());
+    let options = EtcdOptions {
+        members: vec![etcd.trim_start_matches("etcd://").to_owned()],
+        tls: None,
+        user: None,
+        prefix: String::new(),
+    };
+    let authority = Arc::new(EtcdAuthority::start(options, &store));
+    let limits = engine::Limits { queue: 1024, mark_cache: ByteSize::mib(16) };
+    let metrics = Arc::new(Metrics::new(true));
+    let engine =
+        Arc::new(Engine::start(&store, Trust::Bounded(authority.clone()), limits, metrics));
+    engine.open();
+    let (_never_begins, drain) = Drain::new(Duration::from_secs(1));
+    let limits = locks::Limits { waiters: 1024, streams: 1024 };
+    let locks = Locks::new(authority, engine.clone(), limits, drain.closing().clone());
+    let router = api::router(Api {
+        engine,
+        locks: Some(locks),
+        rule: Rule::default(),
+        max_body: ByteSize::mib(1),
+        body_timeout: Duration::from_secs(30),
+    });
+    let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = TcpListener::bind(anywhere).await.expect("a free port");
+    println!("{}", listener.local_addr().expect("its address"));
+    let limits = server::Limits {
+        connections: 1024,
+        header_timeout: Duration::from_secs(30),
+        write_timeout: Duration::from_secs(30),
+    };
+    server::serve(listener, router, limits, drain).await;
+}
+
+/// Says yes to every claim, and keeps in memory what is remembered of etcd.
+#[derive(Default)]
+struct Nothing {
+    remembered: Arc<Mutex<Option<Remembered>>>,
+}
+
+fn not_here<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unfit("nothing is stored here".into()))
+}
+
+#[async_trait]
+impl Store for Nothing {
+    async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
+        Ok(Box::new(Agreeable))
+    }
+    async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
+        not_here()
+    }
+    async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {
+        Ok(None)
+    }
+    async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
+        Ok(Box::new(InMemory(self.remembered.clone())))
+    }
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn examine(&self, _: Plan) -> Vec<Finding> {
+        Vec::new()
+    }
+    async fn tokens(&self) -> Result<Tokens, StoreError> {
+        not_here()
+    }
+    async fn schema(&self) -> Result<Schema, StoreError> {
+        Ok(Schema::Current)
+    }
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn compact(
+        &self,
+        _: Duration,
+        _: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
+    ) -> Result<Compacted, StoreError> {
+        not_here()
+    }
+    fn writers(&self) -> usize {
+        4
+    }
+    fn lock_tables(&self) -> usize {
+        0
+    }
+    fn gathers(&self) -> usize {
+        1
+    }
+}
+
+struct Agreeable;
+
+#[async_trait]
+impl Session for Agreeable {
+    async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
+        let agree = |unit: &Unit| {
+            let mark = Mark::at(unit.writes()[0].token, None);
+            let key = Standing { mark, ..Standing::default() };
+            let judgement = Judgement { verdict: Verdict::Accepted, key, guard: mark };
+            Ok(Settled::Applied { judgements: vec![judgement], value: None })
+        };
+        units.iter().map(agree).collect()
+    }
+    async fn read(&mut self, _: &Key) -> Result<Snapshot, StoreError> {
+        not_here()
+    }
+    async fn list(&mut self, _: &Page) -> Result<Vec<Listed>, StoreError> {
+        not_here()
+    }
+    async fn ping(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+struct InMemory(Arc<Mutex<Option<Remembered>>>);
+
+impl InMemory {
+    fn raise(&self, to: &Remembered) -> Remembered {
+        let mut row = self.0.lock().expect("no panic while it is held");
+        match &mut *row {
+            Some(row) => row.seen.revision = row.seen.revision.max(to.seen.revision),
+            None => *row = Some(to.clone()),
+        }
+        row.clone().expect("it has just been filled")
+    }
+}
+
+#[async_trait]
+impl Memory for InMemory {
+    async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
+        let row = self.0.lock().expect("no panic while it is held").clone();
+        Ok(row.map(|row| Recalled { row, issued: 0 }))
+    }
+    async fn highest_token(&mut self) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+    async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError> {
+        Ok(self.raise(first))
+    }
+    async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
+        Ok(self.raise(&Remembered { epoch, seen: seen.clone() }))
+    }
+    async fn move_on(&mut self, _: u16, _: &Remembered) -> Result<Remembered, StoreError> {
+        not_here()
+    }
+}

@@ -1,0 +1,95 @@
+//! How asking for a lock can fail. What the authority or the store said stays in the log.
+
+use std::time::Duration;
+
+use super::super::problem::{Kind, Problem};
+use crate::{
+    authority::Holder,
+    engine::EngineError,
+    locks::LockError,
+    store::StoreError,
+    token::{Key, Token},
+};
+
+impl Problem {
+    /// Somebody else has the lock, and the time to wait for it is over.
+    pub(super) fn lock_held(name: Key, holder: Option<&Holder>) -> Self {
+        let detail = match holder {
+            Some(holder) => format!(
+                "it is held under token {}; ask again, or wait longer with wait_ms",
+                holder.token
+            ),
+            None => "it was not free in time; ask again, or wait longer with wait_ms".into(),
+        };
+        // The holder may renew, so this is when asking begins to make sense.
+        let retry_after = holder.map_or(Duration::ZERO, |holder| holder.remaining);
+        Self::new(Kind::LockHeld, detail)
+            .about(name)
+            .held_by(holder.map(Into::into))
+            .retry_after(retry_after)
+    }
+
+    /// The grant with this token does not hold the lock, or does so no longer.
+    pub(super) fn lock_lost(name: Key, token: Token) -> Self {
+        let detail = format!(
+            "token {token} does not hold this lock: its lease has ended, or it was released; stop \
+             what was done under it, and acquire the lock again"
+        );
+        Self::new(Kind::LockLost, detail).about(name).under(token)
+    }
+}
+
+impl From<LockError> for Problem {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Behind { name, token, mark } => {
+                let detail = format!(
+                    "the lock was not granted: its token would be {token}, but its key has seen \
+                     {mark}, which came from elsewhere; writes under this lock would be refused"
+                );
+                Self::new(Kind::StaleToken, detail).about(name).under(token).against(mark)
+            }
+            LockError::Authority(error) => {
+                tracing::warn!(%error, "the lock service failed a request");
+                unavailable("the lock service cannot be asked; try again")
+            }
+            LockError::TooLate => {
+                unavailable("the lock's lease ended before it could be handed over; try again")
+            }
+            LockError::ShuttingDown => Self::new(
+                Kind::ShuttingDown,
+                "the lock was not granted in time; try again with another instance",
+            ),
+            LockError::Lost => unavailable("the request was lost on its way; try again"),
+            LockError::Overloaded => Self::new(
+                Kind::Overloaded,
+                "as many requests wait for locks, or follow them, as may; try again after a moment",
+            ),
+            LockError::Claim(error) => not_claimed(&error),
+        }
+    }
+}
+
+fn unavailable(detail: &str) -> Problem {
+    Problem::new(Kind::AuthorityUnavailable, detail)
+}
+
+/// Whether or not the claim took effect, the grant has been undone: nobody has that token, and the
+/// next one is higher. So even an unknown outcome is one that may simply be tried again.
+fn not_claimed(error: &EngineError) -> Problem {
+    let kind = match error {
+        EngineError::Overloaded => Kind::Overloaded,
+        EngineError::ShuttingDown => Kind::ShuttingDown,
+        EngineError::Authority(_) => Kind::AuthorityUnavailable,
+        EngineError::Store(
+            StoreError::Unavailable(_)
+            | StoreError::Busy
+            | StoreError::Conflict
+            | StoreError::Failed(_)
+            | StoreError::Unknown(_)
+            | StoreError::Unfit(_),
+        ) => Kind::StoreUnavailable,
+    };
+    let detail = "the lock was not granted, since the store did not confirm its token; try again";
+    Problem::new(kind, detail)
+}

@@ -1,0 +1,184 @@
+//! A look at an etcd for `fencepost check`: what it shows, beside what the store remembers of it.
+//! Nothing is changed by it: an epoch that has to move on is moved by whoever serves.
+
+use std::time::{Duration, SystemTime};
+
+use etcd_client::{Client, Error, GetOptions, ResponseHeader, StatusResponse};
+use tokio::time::timeout;
+
+use super::{EtcdOptions, layout::Layout, members::Members, trouble::Trouble};
+use crate::{
+    authority::AuthorityError,
+    finding::{Finding, Subject},
+    store::{KnownEtcd, Store},
+};
+
+/// How long one member may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An epoch that has moved since then is news.
+const LATELY: Duration = Duration::from_hours(7 * 24);
+
+/// Everything that an operator should know about it, found without changing anything.
+pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
+    let mut answering = Vec::new();
+    let mut silent = Vec::new();
+    let members = Members::new(&options.members, options.tls, options.user);
+    for (address, client) in options.members.iter().zip(members.each().await) {
+        match status(client).await {
+            Ok(answer) => answering.push(answer),
+            Err(reason) => silent.push(format!("{address}: {reason}")),
+        }
+    }
+    let Some((mut client, _)) = answering.first().cloned() else {
+        return vec![Finding::away(
+            Subject::Authority,
+            format!("no member of etcd answers ({})", silent.join("; ")),
+            "see that etcd runs, and that --authority names its client addresses; writes under \
+             tokens that are known go on meanwhile",
+        )];
+    };
+    let mut findings = vec![
+        all_answer(answering.len(), &silent),
+        version(answering.iter().map(|(_, status)| status.version())),
+    ];
+    // In this order: what is remembered must not be newer than what is shown.
+    let remembered = store.tokens().await;
+    match shown(&mut client, &Layout::new(&options.prefix)).await {
+        Err(reason) => findings.push(Finding::away(
+            Subject::Authority,
+            format!("etcd has no quorum, or refuses us: {reason}"),
+            "see `etcdctl endpoint status --cluster`, and the rights of the user",
+        )),
+        Ok(header) => {
+            findings.push(Finding::good(Subject::Authority, "etcd answers, with a quorum"));
+            match remembered {
+                Ok(tokens) => findings.extend(memory(&header, tokens.etcd.as_ref())),
+                Err(error) => findings.push(Finding::doubtful(
+                    Subject::Memory,
+                    format!("what is remembered of it could not be read: {error}"),
+                    "mend the store first",
+                )),
+            }
+        }
+    }
+    findings
+}
+
+async fn status(client: Result<Client, Trouble>) -> Result<(Client, StatusResponse), String> {
+    let mut client = client.map_err(|trouble| AuthorityError::from(trouble).to_string())?;
+    match timeout(PATIENCE, client.status()).await {
+        Ok(Ok(status)) => Ok((client, status)),
+        Ok(Err(error)) => Err(reason(error)),
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
+/// What a person can do something with; the whole of it is for those who debug the client.
+fn reason(error: Error) -> String {
+    match error {
+        Error::GRpcStatus(status) => status.message().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A linearizable read of nothing in particular: its header is what etcd itself stands for.
+async fn shown(client: &mut Client, layout: &Layout) -> Result<ResponseHeader, String> {
+    let nothing = GetOptions::new().with_count_only();
+    match timeout(PATIENCE, client.get(layout.landmark(), Some(nothing))).await {
+        Ok(Ok(mut answer)) => answer.take_header().ok_or("its answer has no header".into()),
+        Ok(Err(error)) => Err(reason(error)),
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
+fn all_answer(answering: usize, silent: &[String]) -> Finding {
+    if silent.is_empty() {
+        return Finding::good(Subject::Members, format!("all {answering} that are named answer"));
+    }
+    Finding::doubtful(
+        Subject::Members,
+        format!(
+            "{} of {} do not answer: {}",
+            silent.len(),
+            silent.len() + answering,
+            silent.join("; ")
+        ),
+        "bring them back before another one fails",
+    )
+}
+
+fn version<'a>(versions: impl Iterator<Item = &'a str>) -> Finding {
+    let mut all: Vec<&str> = versions.collect();
+    all.sort_unstable();
+    all.dedup();
+    let says = format!("etcd {}", all.join(", "));
+    let numbers = |version: &str| -> Vec<u32> {
+        version.split(['.', '-']).map_while(|part| part.parse().ok()).collect()
+    };
+    if all.iter().any(|version| numbers(version) < vec![3, 4]) {
+        return Finding::bad(Subject::EtcdVersion, says, "3.4 is the oldest that will do");
+    }
+    let forgetful = |version: &&str| match numbers(version)[..] {
+        [3, 4, patch, ..] => patch < 32,
+        [3, 5, patch, ..] => patch < 14,
+        _ => false,
+    };
+    if all.iter().any(forgetful) {
+        return Finding::doubtful(
+            Subject::EtcdVersion,
+            format!("{says}: a crash while it compacts can set its revision back"),
+            "upgrade to 3.4.32, 3.5.14 or newer; until then the epoch moves on when it happens",
+        );
+    }
+    Finding::good(Subject::EtcdVersion, says)
+}
+
+fn memory(shown: &ResponseHeader, known: Option<&KnownEtcd>) -> Vec<Finding> {
+    let cluster = format!("{:x}", shown.cluster_id());
+    let revision = shown.revision();
+    let Some(known) = known else {
+        return vec![Finding::good(
+            Subject::Memory,
+            format!("cluster {cluster} at revision {revision}; the store has not met an etcd yet"),
+        )];
+    };
+    let term = i64::try_from(shown.raft_term()).unwrap_or(i64::MAX);
+    let memory = if known.cluster != cluster {
+        backwards(format!("this is cluster {cluster}, and {} was seen before", known.cluster))
+    } else if revision < known.revision {
+        backwards(format!("it is at revision {revision}, and was at {} before", known.revision))
+    } else if term < known.term {
+        backwards(format!("it is in term {term}, and was in {} before", known.term))
+    } else {
+        let says =
+            format!("cluster {cluster} at revision {revision}, seen up to {}", known.revision);
+        Finding::good(Subject::Memory, says)
+    };
+    vec![memory, epoch(known)]
+}
+
+fn backwards(says: String) -> Finding {
+    Finding::doubtful(
+        Subject::Memory,
+        says,
+        "it was restored, wiped or replaced; the epoch will move on before the next grant, and \
+         every holder must acquire its lock again",
+    )
+}
+
+fn epoch(known: &KnownEtcd) -> Finding {
+    let epoch = known.epoch;
+    let Some(moved_at) = known.moved_at else {
+        return Finding::good(Subject::Epoch, format!("{epoch}; it has never moved"));
+    };
+    let says = format!("{epoch}, since {}", humantime::format_rfc3339_seconds(moved_at));
+    match SystemTime::now().duration_since(moved_at) {
+        Ok(age) if age > LATELY => Finding::good(Subject::Epoch, says),
+        _ => Finding::doubtful(
+            Subject::Epoch,
+            says,
+            "find out who restored or replaced etcd; all grants from before are lost",
+        ),
+    }
+}

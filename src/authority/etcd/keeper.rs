@@ -1,0 +1,290 @@
+//! Keeps what is remembered of etcd in the store: a task that owns the connection for it, and what
+//! this process knows of the row.
+//!
+//! Requests gather while one is in flight, and share the next: however many grants there are, the
+//! store sees one statement at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::epoch;
+use crate::{
+    authority::AuthorityError,
+    store::{Memory, Recalled, Remembered, Sighting, Store, StoreError},
+};
+
+/// Requests that may wait. Beyond that they are turned away.
+const CAPACITY: usize = 4096;
+
+/// A connection that has rested for longer is tried before it is used.
+const RESTED: Duration = Duration::from_secs(1);
+
+/// After a failure, how long to answer with it instead of trying again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+enum Job {
+    Recall(Reply<Option<Remembered>>),
+    Note { epoch: u16, seen: Sighting, reply: Reply<Remembered> },
+    HighestToken(Reply<i64>),
+    Adopt(Remembered, Reply<Remembered>),
+    MoveOn { from: u16, to: Remembered, reply: Reply<Remembered> },
+}
+
+#[derive(Clone)]
+pub struct Keeper {
+    jobs: mpsc::Sender<Job>,
+    known: watch::Receiver<Option<Remembered>>,
+}
+
+impl Keeper {
+    pub fn start(store: &Arc<dyn Store>) -> Self {
+        let (jobs, queue) = mpsc::channel(CAPACITY);
+        let (news, known) = watch::channel(None);
+        let worker = Worker {
+            store: store.clone(),
+            memory: None,
+            last_used: Instant::now(),
+            failed: None,
+            news,
+        };
+        tokio::spawn(worker.run(queue));
+        Self { jobs, known }
+    }
+
+    /// The row as this process last saw it: it has not fallen since.
+    pub fn known(&self) -> Option<Remembered> {
+        self.known.borrow().clone()
+    }
+
+    /// Wakes whenever [`known`](Self::known) changes.
+    pub fn changes(&self) -> watch::Receiver<Option<Remembered>> {
+        self.known.clone()
+    }
+
+    /// The row as it is now; `None` before the first meeting.
+    pub async fn recall(&self) -> Result<Option<Remembered>, AuthorityError> {
+        self.ask(Job::Recall).await
+    }
+
+    /// Returns only once the row has come that far, or says how it stands in a later epoch.
+    pub async fn note(&self, epoch: u16, seen: Sighting) -> Result<Remembered, AuthorityError> {
+        if let Some(known) = self.known()
+            && known.epoch == epoch
+            && known.seen.revision >= seen.revision
+            && known.seen.term >= seen.term
+        {
+            return Ok(known);
+        }
+        self.ask(|reply| Job::Note { epoch, seen, reply }).await
+    }
+
+    pub async fn highest_token(&self) -> Result<i64, AuthorityError> {
+        self.ask(Job::HighestToken).await
+    }
+
+    pub async fn adopt(&self, first: Remembered) -> Result<Remembered, AuthorityError> {
+        self.ask(|reply| Job::Adopt(first, reply)).await
+    }
+
+    pub async fn move_on(&self, from: u16, to: Remembered) -> Result<Remembered, AuthorityError> {
+        self.ask(|reply| Job::MoveOn { from, to, reply }).await
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, AuthorityError> {
+        let unable = |reason: String| {
+            AuthorityError::Unavailable(format!("what is known of etcd cannot be kept: {reason}"))
+        };
+        let (reply, answer) = oneshot::channel();
+        self.jobs.try_send(job(reply)).map_err(|error| unable(error.to_string()))?;
+        let answer = answer.await.map_err(|error| unable(error.to_string()))?;
+        answer.map_err(|error| unable(error.to_string()))
+    }
+}
+
+struct Worker {
+    store: Arc<dyn Store>,
+    memory: Option<Box<dyn Memory>>,
+    last_used: Instant,
+    failed: Option<(StoreError, Instant)>,
+    news: watch::Sender<Option<Remembered>>,
+}
+
+impl Worker {
+    async fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut taken = Vec::new();
+        while queue.recv_many(&mut taken, CAPACITY).await > 0 {
+            let mut recalls = Vec::new();
+            let mut notes: Vec<(u16, Sighting, Vec<Reply<Remembered>>)> = Vec::new();
+            for job in taken.drain(..) {
+                match job {
+                    Job::Recall(reply) => recalls.push(reply),
+                    Job::Note { epoch, seen, reply } => gather(&mut notes, epoch, seen, reply),
+                    Job::HighestToken(reply) => {
+                        let _ = reply.send(self.highest_token().await);
+                    }
+                    Job::Adopt(first, reply) => {
+                        let _ = reply.send(self.adopt(first).await);
+                    }
+                    Job::MoveOn { from, to, reply } => {
+                        let _ = reply.send(self.move_on(from, to).await);
+                    }
+                }
+            }
+            let mut row = None;
+            for (epoch, seen, replies) in notes {
+                let outcome = self.note(epoch, &seen).await;
+                for reply in replies {
+                    let _ = reply.send(outcome.clone());
+                }
+                row = outcome.ok();
+            }
+            // Whoever asked for the row was here before the note was made, so its answer will do,
+            // unless it shows less than is known.
+            if !recalls.is_empty() {
+                let recalled = match row.filter(|row| self.known_beyond(row).is_none()) {
+                    Some(row) => Ok(Some(row)),
+                    None => self.recall().await,
+                };
+                for reply in recalls {
+                    let _ = reply.send(recalled.clone());
+                }
+            }
+        }
+    }
+
+    /// Each further turn of the loop means that the epoch has moved on.
+    async fn recall(&mut self) -> Result<Option<Remembered>, StoreError> {
+        loop {
+            let recalled = self.memory().await?.recall().await;
+            let Some(recalled) = self.unless_failed(recalled)? else { return Ok(None) };
+            let due = self.due_epoch(&recalled)?;
+            let row = recalled.row;
+            if due <= row.epoch {
+                return self.learn(Ok(row)).map(Some);
+            }
+            let to = Remembered { epoch: due, seen: row.seen };
+            self.move_on(row.epoch, to).await?;
+        }
+    }
+
+    /// What is known, if the store shows less.
+    fn known_beyond(&self, row: &Remembered) -> Option<Remembered> {
+        self.news.borrow().clone().filter(|known| is_behind(row, known))
+    }
+
+    /// The epoch from which on tokens rise, whatever else was issued meanwhile.
+    fn due_epoch(&self, recalled: &Recalled) -> Result<u16, StoreError> {
+        let Recalled { row, issued } = recalled;
+        let mut due = row.epoch;
+        if let Some(known) = self.known_beyond(row) {
+            // A standby took over that had not heard of it all. In a new epoch that is no harm.
+            tracing::warn!(?row, ?known, "the store has forgotten how far etcd had come");
+            due = known.epoch.saturating_add(1);
+        }
+        if *issued > epoch::newest(row.epoch, row.seen.revision) {
+            // The lock table was the authority in between.
+            tracing::warn!(?row, issued, "tokens were issued past etcd: a new epoch begins");
+            let above = epoch::first(&row.seen, *issued)
+                .map_err(|error| StoreError::Unfit(error.to_string()))?;
+            due = due.max(above.epoch);
+        }
+        Ok(due)
+    }
+
+    async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
+        let noted = self.memory().await?.note(epoch, seen).await;
+        self.learn(noted)
+    }
+
+    async fn highest_token(&mut self) -> Result<i64, StoreError> {
+        let highest = self.memory().await?.highest_token().await;
+        self.unless_failed(highest)
+    }
+
+    async fn adopt(&mut self, first: Remembered) -> Result<Remembered, StoreError> {
+        let adopted = self.memory().await?.adopt(&first).await;
+        self.learn(adopted)
+    }
+
+    async fn move_on(&mut self, from: u16, to: Remembered) -> Result<Remembered, StoreError> {
+        let moved = self.memory().await?.move_on(from, &to).await;
+        self.learn(moved)
+    }
+
+    fn learn(&mut self, row: Result<Remembered, StoreError>) -> Result<Remembered, StoreError> {
+        let row = self.unless_failed(row)?;
+        self.news.send_if_modified(|known| {
+            let newer = known.as_ref().is_none_or(|known| is_behind(known, &row));
+            if newer {
+                *known = Some(row.clone());
+            }
+            newer
+        });
+        Ok(row)
+    }
+
+    fn unless_failed<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &result
+            && error.ends_the_session()
+        {
+            self.memory = None;
+        }
+        result
+    }
+
+    async fn memory(&mut self) -> Result<&mut dyn Memory, StoreError> {
+        if let Some((error, at)) = &self.failed
+            && at.elapsed() < PAUSE
+        {
+            return Err(error.clone());
+        }
+        self.failed = None;
+        if self.last_used.elapsed() > RESTED
+            && let Some(memory) = &mut self.memory
+            && memory.recall().await.is_err()
+        {
+            self.memory = None;
+        }
+        self.last_used = Instant::now();
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => match self.store.connect_memory().await {
+                Ok(memory) => memory,
+                Err(error) => {
+                    self.failed = Some((error.clone(), Instant::now()));
+                    return Err(error);
+                }
+            },
+        };
+        Ok(self.memory.insert(memory).as_mut())
+    }
+}
+
+/// Notes of one epoch become one: it stands for all of them.
+fn gather(
+    notes: &mut Vec<(u16, Sighting, Vec<Reply<Remembered>>)>,
+    epoch: u16,
+    seen: Sighting,
+    reply: Reply<Remembered>,
+) {
+    let same = notes.iter_mut().find(|(e, s, _)| *e == epoch && s.cluster == seen.cluster);
+    match same {
+        Some((_, gathered, replies)) => {
+            gathered.revision = gathered.revision.max(seen.revision);
+            gathered.term = gathered.term.max(seen.term);
+            replies.push(reply);
+        }
+        None => notes.push((epoch, seen, vec![reply])),
+    }
+}
+
+fn is_behind(row: &Remembered, other: &Remembered) -> bool {
+    let order = |row: &Remembered| (row.epoch, row.seen.revision, row.seen.term);
+    order(row) < order(other)
+}

@@ -1,0 +1,136 @@
+//! Where locks are in etcd's key space, as its own client recipe lays them out:
+//! `<prefix>/<name>/<lease id in hex>`. No I/O.
+//!
+//! A name may hold slashes, so the keys under `a/` are those of the lock `a`, of the lock `a/b`, and
+//! whatever else somebody keeps there. An entry of `a` is a key directly below it whose last part is
+//! its own lease. The recipe does not look that closely, and takes every older key under `a/` for a
+//! competitor. Exclusion holds between the two all the same: of two entries of `a`, whoever made
+//! them, the younger always sees the older as one. The recipe only waits for more than it has to.
+
+use etcd_client::KeyValue;
+
+use crate::token::Key;
+
+/// Turns names of locks into keys and back.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Empty, or ends with a slash.
+    base: String,
+}
+
+/// One who holds a lock, or waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub key: Vec<u8>,
+    pub lease: i64,
+    /// The revision that the key was created at: its place in the queue, and the token's low bits.
+    pub created: i64,
+    /// Known where its value was read, too.
+    pub owner: Option<String>,
+}
+
+impl Layout {
+    /// A prefix as an operator writes it, with or without a slash at its end.
+    pub fn new(prefix: &str) -> Self {
+        if prefix.is_empty() {
+            return Self { base: String::new() };
+        }
+        Self { base: format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix)) }
+    }
+
+    /// A key that may be read wherever locks may be, to see how far etcd has come.
+    pub fn landmark(&self) -> Vec<u8> {
+        format!("{}fencepost", self.base).into_bytes()
+    }
+
+    /// Under this are all entries of a lock, and perhaps other things.
+    pub fn directory(&self, name: &Key) -> Vec<u8> {
+        format!("{}{}/", self.base, name.as_str()).into_bytes()
+    }
+
+    /// The same as a range, with its end.
+    pub fn directory_range(&self, name: &Key) -> (Vec<u8>, Vec<u8>) {
+        let start = self.directory(name);
+        let end = end_of(&start);
+        (start, end)
+    }
+
+    pub fn key(&self, name: &Key, lease: i64) -> Vec<u8> {
+        format!("{}{}/{lease:x}", self.base, name.as_str()).into_bytes()
+    }
+
+    /// The range of keys in which all locks are whose names start with `prefix`.
+    pub fn listing(&self, prefix: &str) -> (Vec<u8>, Vec<u8>) {
+        let start = format!("{}{prefix}", self.base).into_bytes();
+        let end = end_of(&start);
+        // etcd does not know an empty key; this is the first one there can be.
+        (if start.is_empty() { vec![0] } else { start }, end)
+    }
+
+    /// The lock that a key is an entry of, if it is one.
+    pub fn name_of(&self, pair: &KeyValue) -> Option<Key> {
+        let key = std::str::from_utf8(pair.key()).ok()?;
+        let (name, last) = key.strip_prefix(&self.base)?.rsplit_once('/')?;
+        if pair.lease() == 0 || last != format!("{:x}", pair.lease()) {
+            return None;
+        }
+        Key::new(name).ok()
+    }
+
+    /// The pair as an entry of the lock `name`, if it is one.
+    pub fn entry_of(&self, name: &Key, pair: &KeyValue) -> Option<Entry> {
+        let own = pair.lease() != 0 && pair.key() == self.key(name, pair.lease());
+        own.then(|| Entry::of(pair))
+    }
+}
+
+impl Entry {
+    /// Of a pair that was read without its value.
+    pub fn of(pair: &KeyValue) -> Self {
+        Self {
+            key: pair.key().to_vec(),
+            lease: pair.lease(),
+            created: pair.create_revision(),
+            owner: None,
+        }
+    }
+}
+
+pub fn owner_in(pair: &KeyValue) -> String {
+    // Somebody else's value may be anything.
+    String::from_utf8_lossy(pair.value()).into_owned()
+}
+
+/// The key after all those that start with `prefix`, as etcd counts them.
+fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // There is none: to the end of the key space.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_recipe() {
+        let name = Key::new("orders/42").unwrap();
+        assert_eq!(Layout::new("").key(&name, 0x7c0f), b"orders/42/7c0f");
+        assert_eq!(Layout::new("app").key(&name, 255), b"app/orders/42/ff");
+        assert_eq!(Layout::new("/app/").directory(&name), b"/app/orders/42/");
+    }
+
+    #[test]
+    fn a_prefix_ends_before_its_successor() {
+        assert_eq!(end_of(b"a/"), b"a0");
+        assert_eq!(end_of(b"a\xff"), b"b");
+        assert_eq!(end_of(b"\xff"), [0]);
+        assert_eq!(end_of(b""), [0]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Leases that were granted before they were needed.
+//!
+//! A lease costs etcd as much as the entry that hangs on it, and both are waited for. Where locks are
+//! taken one after the other, the next one's lease is granted while the last one is in use. Each is
+//! used once, as every lease is, and only while it is almost new; else it is retired.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use super::leases::{Lease, Leases};
+
+/// Whoever asks again within this time is expected to go on asking.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How many kinds of leases, by their length, may have a spare.
+const MOST_KINDS: usize = 16;
+
+/// A spare that has lost more than this share of its time is no longer as good as a new one.
+const SHARE: u32 = 20;
+
+#[derive(Clone, Default)]
+pub struct Spares {
+    /// By how long they last.
+    kinds: Arc<Mutex<HashMap<Duration, Kind>>>,
+}
+
+struct Kind {
+    asked: Instant,
+    spare: Spare,
+}
+
+enum Spare {
+    None,
+    /// It is being granted.
+    Ordered,
+    Ready(Lease),
+}
+
+impl Spares {
+    /// A spare lease that lasts for as long as this one is to.
+    pub fn take(&self, ttl: Duration) -> Option<Lease> {
+        let mut kinds = self.lock();
+        let kind = kinds.get_mut(&ttl)?;
+        match std::mem::replace(&mut kind.spare, Spare::None) {
+            Spare::Ready(lease) if is_fresh(&lease) => Some(lease),
+            // Whoever keeps it in mind retires it.
+            other => {
+                kind.spare = other;
+                None
+            }
+        }
+    }
+
+    /// Sees to it that the next one who asks finds a spare, if somebody is likely to ask.
+    pub fn prepare(&self, ttl: Duration, leases: &Leases) {
+        if !self.is_wanted(ttl) {
+            return;
+        }
+        let (spares, leases) = (self.clone(), leases.clone());
+        tokio::spawn(async move {
+            let Ok(lease) = leases.grant_new(ttl).await else {
+                spares.put(ttl, Spare::None);
+                return;
+            };
+            spares.put(ttl, Spare::Ready(lease));
+            sleep(ttl / SHARE).await;
+            if spares.withdraw(ttl, lease.id) {
+                leases.revoke_later(lease.id);
+            }
+        });
+    }
+
+    fn is_wanted(&self, ttl: Duration) -> bool {
+        let now = Instant::now();
+        let mut kinds = self.lock();
+        if kinds.len() >= MOST_KINDS && !kinds.contains_key(&ttl) {
+            kinds.retain(|_, kind| now - kind.asked < SOON || !matches!(kind.spare, Spare::None));
+            if kinds.len() >= MOST_KINDS {
+                return false;
+            }
+        }
+        match kinds.get_mut(&ttl) {
+            None => {
+                kinds.insert(ttl, Kind { asked: now, spare: Spare::None });
+                false
+            }
+            Some(kind) => {
+                let again = now - std::mem::replace(&mut kind.asked, now) < SOON;
+                let wanted = again && matches!(kind.spare, Spare::None);
+                if wanted {
+                    kind.spare = Spare::Ordered;
+                }
+                wanted
+            }
+        }
+    }
+
+    fn put(&self, ttl: Duration, spare: Spare) {
+        if let Some(kind) = self.lock().get_mut(&ttl) {
+            kind.spare = spare;
+        }
+    }
+
+    /// Whether the spare was still there.
+    fn withdraw(&self, ttl: Duration, lease: i64) -> bool {
+        let mut kinds = self.lock();
+        let Some(kind) = kinds.get_mut(&ttl) else { return false };
+        let there = matches!(&kind.spare, Spare::Ready(spare) if spare.id == lease);
+        if there {
+            kind.spare = Spare::None;
+        }
+        there
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Duration, Kind>> {
+        self.kinds.lock().expect("no panic while it is held")
+    }
+}
+
+fn is_fresh(lease: &Lease) -> bool {
+    lease.renewed.elapsed() < lease.ttl / SHARE
+}

@@ -1,0 +1,83 @@
+//! What an error of etcd means for whoever asked.
+
+use std::error::Error as _;
+
+use etcd_client::Error;
+
+use crate::authority::AuthorityError;
+
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// No answer, or one that says to ask again. Whatever was asked for may have happened.
+    Away(String),
+    /// There is no such lease.
+    NoSuchLease,
+    /// There is such a lease already.
+    LeaseExists,
+    /// The member has not been told who we are, or has forgotten.
+    Stranger(String),
+    /// It was refused, and will be again.
+    Refused(String),
+}
+
+/// The numbers of gRPC's codes that matter here.
+mod code {
+    pub const INVALID_ARGUMENT: i32 = 3;
+    pub const NOT_FOUND: i32 = 5;
+    pub const PERMISSION_DENIED: i32 = 7;
+    pub const FAILED_PRECONDITION: i32 = 9;
+    pub const UNIMPLEMENTED: i32 = 12;
+    pub const UNAUTHENTICATED: i32 = 16;
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        let Error::GRpcStatus(status) = &error else {
+            return match error {
+                Error::LeaseKeepAliveError(reason) if reason == "lease not found" => {
+                    Self::NoSuchLease
+                }
+                Error::InvalidArgs(_) | Error::InvalidUri(_) => Self::Refused(error.to_string()),
+                other => Self::Away(other.to_string()),
+            };
+        };
+        let said = status.message().to_owned();
+        match i32::from(status.code()) {
+            code::NOT_FOUND if said.contains("lease") => Self::NoSuchLease,
+            code::FAILED_PRECONDITION if said.contains("lease already exists") => Self::LeaseExists,
+            code::UNAUTHENTICATED => Self::Stranger(said),
+            code::INVALID_ARGUMENT if said.contains("user name is empty") => Self::Stranger(said),
+            code::INVALID_ARGUMENT
+            | code::PERMISSION_DENIED
+            | code::FAILED_PRECONDITION
+            | code::UNIMPLEMENTED => Self::Refused(said),
+            _ => Self::Away(with_causes(said, status.source())),
+        }
+    }
+}
+
+/// "transport error" alone helps nobody; what is behind it does.
+fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<Trouble> for AuthorityError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Away(reason) => Self::Unavailable(reason),
+            Trouble::NoSuchLease => Self::Unavailable("etcd has lost a lease".into()),
+            Trouble::LeaseExists => Self::Unavailable("etcd has such a lease already".into()),
+            Trouble::Stranger(reason) | Trouble::Refused(reason) => Self::Unfit(format!(
+                "etcd refuses: {reason}; mend its address, user, password or certificate in the \
+                 settings, or what that user may do"
+            )),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What happens to one lock, as a stream that begins with its state.
+//!
+//! Words come from the database, or from this process; between them the state is looked at: often
+//! where words may be missing, and when a lease ends, since the dead do not speak. Tokens rise, so a
+//! word that is older than what was seen is known by its token.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Shared,
+    watchers::{Watcher, Word},
+};
+use crate::{
+    authority::{Holder, LockEvent, LockState},
+    store::StoreError,
+    token::{Key, Token},
+};
+
+/// Between looks where words may be missing.
+const OFTEN: Duration = Duration::from_millis(250);
+
+/// Between looks where every change is told: a connection may be dead without saying so.
+const SELDOM: Duration = Duration::from_secs(15);
+
+pub async fn watch(
+    shared: &Arc<Shared>,
+    name: &Key,
+) -> Result<BoxStream<'static, LockEvent>, StoreError> {
+    let mut watch = Watch {
+        name: name.clone(),
+        watcher: shared.watchers.watch(name),
+        shared: shared.clone(),
+        covered: false,
+        seen: Seen::default(),
+        look_at: Instant::now(),
+        failing: false,
+    };
+    watch.look().await?;
+    if watch.seen.told.is_empty() {
+        watch.seen.told.push_back(LockEvent::Released(None));
+    }
+    let events = futures_util::stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await;
+        Some((event, watch))
+    });
+    Ok(events.boxed())
+}
+
+struct Watch {
+    name: Key,
+    watcher: Watcher,
+    shared: Arc<Shared>,
+    covered: bool,
+    seen: Seen,
+    look_at: Instant,
+    failing: bool,
+}
+
+impl Watch {
+    async fn next(&mut self) -> LockEvent {
+        loop {
+            if let Some(event) = self.seen.told.pop_front() {
+                return event;
+            }
+            tokio::select! {
+                // A word says more than a look does.
+                biased;
+                word = self.watcher.word() => match word {
+                    Some(Word::Happened(event)) => {
+                        self.seen.happened(event);
+                        self.plan();
+                        continue;
+                    }
+                    Some(Word::Covered) if self.covered => continue,
+                    Some(Word::Covered) => self.covered = true,
+                    Some(Word::Uncovered) => self.covered = false,
+                    None => {}
+                },
+                () = sleep_until(self.look_at) => {}
+            }
+            match self.look().await {
+                Ok(()) => self.failing = false,
+                Err(error) => {
+                    if !self.failing {
+                        tracing::warn!(%error, name = ?self.name, "a watched lock cannot be seen");
+                    }
+                    self.failing = true;
+                    self.look_at = Instant::now() + OFTEN;
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let asked = Instant::now();
+        let state = self.shared.inspect(self.name.clone()).await?;
+        self.seen.state(state, asked);
+        self.plan();
+        Ok(())
+    }
+
+    fn plan(&mut self) {
+        let now = Instant::now();
+        let in_turn = now + if self.covered { SELDOM } else { OFTEN };
+        let at_the_end = self.seen.holder.map(|held| held.ends.max(now + Duration::from_millis(1)));
+        self.look_at = at_the_end.map_or(in_turn, |end| in_turn.min(end));
+    }
+}
+
+/// What has been seen of a lock, and what is to be told of it.
+#[derive(Default)]
+struct Seen {
+    holder: Option<Held>,
+    newest: i64,
+    told: VecDeque<LockEvent>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    token: Token,
+    ends: Instant,
+}
+
+impl Seen {
+    fn state(&mut self, state: LockState, asked: Instant) {
+        match state.holder {
+            Some(holder) => self.holds(holder, asked),
+            None => self.ended_unseen(),
+        }
+    }
+
+    fn happened(&mut self, event: LockEvent) {
+        match event {
+            LockEvent::Granted(holder) => self.holds(holder, Instant::now()),
+            LockEvent::Released(Some(token)) | LockEvent::Expired(token) => {
+                if self.holder.is_some_and(|held| held.token == token) {
+                    self.holder = None;
+                    self.told.push_back(event);
+                }
+            }
+            LockEvent::Released(None) => {}
+        }
+    }
+
+    fn holds(&mut self, holder: Holder, seen_at: Instant) {
+        let held = Held { token: holder.token, ends: seen_at + holder.remaining };
+        if self.holder.is_some_and(|known| known.token == held.token) {
+            self.holder = Some(held);
+        } else if held.token.get() > self.newest {
+            self.ended_unseen();
+            self.newest = held.token.get();
+            self.holder = Some(held);
+            self.told.push_back(LockEvent::Granted(holder));
+        }
+    }
+
+    /// It is over, and nobody said why: if its lease is not, it was released.
+    fn ended_unseen(&mut self) {
+        if let Some(held) = self.holder.take() {
+            let expired = Instant::now() >= held.ends;
+            self.told.push_back(if expired {
+                LockEvent::Expired(held.token)
+            } else {
+                LockEvent::Released(Some(held.token))
+            });
+        }
+    }
+}

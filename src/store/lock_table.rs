@@ -1,0 +1,160 @@
+//! The words of the lock table: a queue for each lock, in the store's own database.
+//!
+//! Everybody who wants a lock has a row with a token of its own, drawn while nobody else could draw
+//! one for that lock. Of the live rows of a lock, the one with the lowest token holds it. A row lives
+//! as long as its lease, by the database's clock; whoever comes by collects the dead ones.
+//!
+//! Every change of a queue is made by one caller at a time, so each sees what the last one left.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Page;
+use super::StoreError;
+use crate::{
+    authority::{Holder, LockEvent, LockState},
+    token::{Key, Token},
+};
+
+/// The longest lease of a row that waits. It is renewed meanwhile; if its fencepost dies, those
+/// behind it should not have to wait for as long as a holder could have been silent.
+const LONGEST_WAITING_LEASE: Duration = Duration::from_secs(15);
+
+/// Tokens above this come from no authority, only from clients with a number of their own.
+pub(super) const ISSUED_BY_NOBODY: i64 = 1 << 62;
+
+/// A wish for a place in the queue.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: Key,
+    /// The row's own name, chosen before it exists, so that it can be found whatever happens.
+    pub lease: String,
+    pub owner: String,
+    pub ttl: Duration,
+    /// Whether to wait where somebody else is first. If not, no row is left.
+    pub stays: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entered {
+    In { token: Token, place: Place },
+    TurnedAway { holder: Holder },
+}
+
+/// Where in the queue a row stands, and what is to be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is the first, and its lease is fresh.
+    Holds,
+    /// Its lease is fresh, for `lease`. The row before it lives for `ahead`, unless it is renewed.
+    Waits { lease: Duration, ahead: Duration },
+}
+
+/// What came of a change, and whom it concerns.
+#[derive(Clone, Debug)]
+pub struct Changed<T> {
+    pub outcome: T,
+    /// The lease of the row that is first now, where rows before it have gone: it may not know yet.
+    pub next: Option<String>,
+    /// What those who watch are to be told. Empty where the database tells them itself.
+    pub events: Vec<LockEvent>,
+}
+
+/// One connection's worth of work at a time. Its owner drops it after an error that says so.
+#[async_trait]
+pub trait LockTable: Send {
+    /// Makes sure that the next token is above everything that was issued elsewhere: by an etcd that
+    /// was the authority before, or by whoever made tokens before there was one; and above `known`,
+    /// in case the database has lost what it once issued.
+    async fn adopt(&mut self, known: i64) -> Result<(), StoreError>;
+
+    async fn enter(&mut self, entry: &Entry) -> Result<Changed<Entered>, StoreError>;
+
+    /// Renews a row's lease, and says where it stands. `None`: it is gone.
+    async fn look(
+        &mut self,
+        name: &Key,
+        token: Token,
+    ) -> Result<Changed<Option<Place>>, StoreError>;
+
+    /// Removes a row, wherever it stands, and says who holds the lock now.
+    async fn leave(
+        &mut self,
+        name: &Key,
+        lease: &str,
+    ) -> Result<Changed<Option<Holder>>, StoreError>;
+
+    /// Only for the row that holds the lock. `None`: it does not.
+    async fn renew(
+        &mut self,
+        name: &Key,
+        token: Token,
+    ) -> Result<Changed<Option<Duration>>, StoreError>;
+
+    /// Only for the row that holds the lock. `false`: it does not.
+    async fn release(&mut self, name: &Key, token: Token) -> Result<Changed<bool>, StoreError>;
+
+    async fn inspect(&mut self, name: &Key) -> Result<LockState, StoreError>;
+
+    async fn list(&mut self, page: &Page) -> Result<Vec<Holder>, StoreError>;
+
+    /// Those of `leases` that are first in their queues.
+    async fn first_among(&mut self, leases: &[String]) -> Result<Vec<String>, StoreError>;
+
+    /// Removes rows that died so long ago that nobody seems to ask for their locks any more.
+    async fn sweep(&mut self) -> Result<(), StoreError>;
+
+    /// The last token that was issued; 0 if none was.
+    async fn newest(&mut self) -> Result<i64, StoreError>;
+
+    /// Proves that the database answers and that its schema is still the right one.
+    async fn ping(&mut self) -> Result<(), StoreError>;
+}
+
+/// What a database says by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The row with this lease is the first now.
+    Turn {
+        lease: String,
+    },
+    Event {
+        name: Key,
+        event: LockEvent,
+    },
+}
+
+/// A connection that only listens. After an error it is of no further use.
+#[async_trait]
+pub trait LockNews: Send {
+    /// Nothing is lost when this is dropped before it has answered.
+    async fn next(&mut self) -> Result<News, StoreError>;
+
+    /// When this has returned, whatever happens to the lock is told.
+    async fn watch(&mut self, name: &Key) -> Result<(), StoreError>;
+
+    async fn watch_nothing(&mut self) -> Result<(), StoreError>;
+}
+
+/// How long the row of somebody who waits lives without being renewed.
+pub(super) fn waiting_lease(ttl: Duration) -> Duration {
+    ttl.min(LONGEST_WAITING_LEASE)
+}
+
+pub(super) fn from_millis(millis: i64) -> Duration {
+    Duration::from_millis(millis.max(0).unsigned_abs())
+}
+
+pub(super) fn to_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Names and tokens were valid when they were stored, and the database checks them.
+pub(super) fn stored_key(name: &str) -> Result<Key, StoreError> {
+    Key::new(name).map_err(StoreError::unavailable)
+}
+
+pub(super) fn stored_token(token: i64) -> Result<Token, StoreError> {
+    Token::new(token).ok_or_else(|| StoreError::unavailable("a token that is not positive"))
+}

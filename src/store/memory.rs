@@ -1,0 +1,53 @@
+//! What is remembered of an etcd: which one it is, and how far it has been seen to have come.
+//!
+//! One row, shared by all fenceposts on this database. It never falls: an epoch only moves on, and
+//! within an epoch the revision and the term only rise.
+
+use async_trait::async_trait;
+
+use super::StoreError;
+
+/// An etcd, as one of its answers showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    pub revision: i64,
+    pub cluster: String,
+    pub term: i64,
+}
+
+/// The row: in this epoch, etcd has been seen that far at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    pub epoch: u16,
+    pub seen: Sighting,
+}
+
+/// The row, beside what others have issued on this database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recalled {
+    pub row: Remembered,
+    /// The highest token of the lock table and of the floor: an etcd that takes over from the lock
+    /// table must begin above it. Floors of 2^62 and more are left out, since nobody issues those.
+    pub issued: i64,
+}
+
+/// One connection for it. Its owner makes one request at a time, and drops it after an error that
+/// ends the session.
+#[async_trait]
+pub trait Memory: Send {
+    /// `None` on a database that has never met an etcd.
+    async fn recall(&mut self) -> Result<Option<Recalled>, StoreError>;
+
+    /// The highest token that can have come from anywhere: marks, the floor, the lock table. Marks
+    /// of 2^62 and more are left out, since nobody issues those. This may look at every row.
+    async fn highest_token(&mut self) -> Result<i64, StoreError>;
+
+    /// Enters the first row; if there is one by now, that one stands. Returns what stands.
+    async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError>;
+
+    /// Raises the row to what was seen in `epoch`, if that is still the epoch. Returns what stands.
+    async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError>;
+
+    /// Moves from the epoch `from` to a later one, if nobody has yet. Returns what stands.
+    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError>;
+}

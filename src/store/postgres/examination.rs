@@ -1,0 +1,277 @@
+//! A look at a Postgres for `fencepost check`: reads only, and goes on after a bad finding.
+//!
+//! `fitness.rs` decides whether to serve, and stops at the first reason not to. This one tells an
+//! operator everything that it can see.
+
+use std::time::SystemTime;
+
+use sqlx::{Row, postgres::PgRow};
+
+use super::{
+    connection::{Connection, Connector, READ_ONLY},
+    fitness::{AHEAD, OLDEST_SERVER, WEAKENED, unanswered},
+    schema,
+};
+use crate::{
+    finding::{Finding, Subject},
+    store::{Plan, Schema, StoreError, clock_finding},
+};
+
+const FACTS: &str = "
+SELECT current_setting('server_version_num')::int AS version,
+       current_setting('server_version') AS version_name,
+       current_setting('server_encoding') AS encoding,
+       current_setting('transaction_read_only')::bool AS read_only,
+       current_setting('fsync')::bool AS fsync,
+       current_setting('full_page_writes')::bool AS full_pages,
+       current_setting('synchronous_commit') AS commit,
+       (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS default_commit,
+       current_setting('synchronous_standby_names') AS synchronous,
+       (SELECT count(*) FROM pg_stat_replication) AS standbys,
+       current_setting('max_connections')::int8
+           - current_setting('superuser_reserved_connections')::int8 AS connections,
+       extract(epoch FROM clock_timestamp())::float8 AS now";
+
+/// As docs/postgres.md grants them.
+const MISSING: &str = "
+SELECT string_agg(needed.privilege || ' on ' || needed.object, ', ') AS missing
+FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'),
+             ('fencepost.resources', 'UPDATE'), ('fencepost.floor', 'SELECT'),
+             ('fencepost._sqlx_migrations', 'SELECT'),
+             ('fencepost.authority', 'SELECT'), ('fencepost.authority', 'INSERT'),
+             ('fencepost.authority', 'UPDATE'), ('fencepost.locks', 'SELECT'),
+             ('fencepost.locks', 'INSERT'), ('fencepost.locks', 'UPDATE'),
+             ('fencepost.locks', 'DELETE'), ('fencepost.tokens', 'SELECT'),
+             ('fencepost.tokens', 'UPDATE')) AS needed(object, privilege)
+WHERE NOT CASE needed.object
+    WHEN 'fencepost.tokens' THEN has_sequence_privilege(needed.object, needed.privilege)
+    ELSE has_table_privilege(needed.object, needed.privilege) END";
+
+const EXCESS: &str = "
+SELECT current_user::text AS role,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+           OR has_table_privilege('fencepost.resources', 'DELETE')
+           OR has_table_privilege('fencepost.resources', 'TRUNCATE') AS excess";
+
+pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
+    let Plan { migrates, connections } = plan;
+    let mut connection = match connector.connect().await {
+        Ok(connection) => connection,
+        Err(error) => return vec![cannot_connect(&error)],
+    };
+    let mut findings = vec![
+        Finding::good(Subject::Store, "Postgres answers"),
+        pooler(connection.is_pooled(), migrates),
+    ];
+    match facts(&mut connection).await {
+        Ok((facts, asked)) => match server(&facts, asked, connections) {
+            Ok(found) => findings.extend(found),
+            Err(error) => findings.push(unexamined(Subject::Version, &error)),
+        },
+        Err(error) => findings.push(unexamined(Subject::Version, &error)),
+    }
+    match schema(&mut connection).await {
+        Ok(Schema::Current) => {
+            findings.push(Finding::good(Subject::Migrations, "it is this version's"));
+            match guards_and_rights(&mut connection).await {
+                Ok(found) => findings.extend(found),
+                Err(error) => findings.push(unexamined(Subject::Tables, &error)),
+            }
+        }
+        Ok(Schema::Behind) if migrates => findings.push(Finding::doubtful(
+            Subject::Migrations,
+            "it is missing or older",
+            "`serve --migrate` will bring it up to date",
+        )),
+        Ok(Schema::Behind) => findings.push(Finding::bad(
+            Subject::Migrations,
+            "it is missing or older",
+            "run `fencepost migrate` as the owner, over a direct connection",
+        )),
+        Ok(Schema::Ahead) => findings.push(Finding::bad(
+            Subject::Migrations,
+            AHEAD,
+            "roll this binary forward; a newer schema is never taken back",
+        )),
+        Err(error) => findings.push(unexamined(Subject::Migrations, &error)),
+    }
+    findings
+}
+
+fn cannot_connect(error: &StoreError) -> Finding {
+    match error {
+        StoreError::Unavailable(reason) => Finding::away(
+            Subject::Store,
+            format!("no answer: {reason}"),
+            "see that Postgres runs, and that the host and port of --store lead to it",
+        ),
+        turned_away => Finding::bad(
+            Subject::Store,
+            turned_away.to_string(),
+            "mend --store, or what Postgres allows that role to do",
+        ),
+    }
+}
+
+fn unexamined(subject: Subject, error: &StoreError) -> Finding {
+    Finding::bad(subject, error.to_string(), "give the role of --store its rights, and look again")
+}
+
+fn pooler(pooled: bool, migrates: bool) -> Finding {
+    match (pooled, migrates) {
+        (false, _) => Finding::good(Subject::Pooler, "the connection is direct"),
+        (true, false) => Finding::doubtful(
+            Subject::Pooler,
+            "a transaction pooler stands in between, which costs round trips",
+            "connect directly where you can; `migrate` must",
+        ),
+        (true, true) => Finding::bad(
+            Subject::Pooler,
+            "a transaction pooler stands in between, and --migrate cannot work through it",
+            "migrate over a direct connection, and serve without --migrate",
+        ),
+    }
+}
+
+/// With the settings as every write has them; also the moments around the answer.
+async fn facts(connection: &mut Connection) -> Result<(PgRow, [SystemTime; 2]), StoreError> {
+    connection.begin().await?;
+    let before = SystemTime::now();
+    let facts = sqlx::raw_sql(FACTS).fetch_one(connection.raw()).await.map_err(unanswered)?;
+    let after = SystemTime::now();
+    connection.rollback().await?;
+    Ok((facts, [before, after]))
+}
+
+fn server(
+    facts: &PgRow,
+    asked: [SystemTime; 2],
+    wanted: usize,
+) -> Result<Vec<Finding>, StoreError> {
+    let text = |name| facts.try_get::<String, _>(name).map_err(unanswered);
+    let flag = |name| facts.try_get::<bool, _>(name).map_err(unanswered);
+    let number = |name| facts.try_get::<i64, _>(name).map_err(unanswered);
+    let version: i32 = facts.try_get("version").map_err(unanswered)?;
+    let now: f64 = facts.try_get("now").map_err(unanswered)?;
+    let name = format!("Postgres {}", text("version_name")?);
+    Ok(vec![
+        if version < OLDEST_SERVER {
+            Finding::bad(
+                Subject::Version,
+                format!("{name} is too old"),
+                "14 is the oldest that will do",
+            )
+        } else {
+            Finding::good(Subject::Version, name)
+        },
+        match text("encoding")?.as_str() {
+            "UTF8" => Finding::good(Subject::Encoding, "UTF8"),
+            other => Finding::bad(
+                Subject::Encoding,
+                format!("the database is encoded in {other}, and keys are UTF-8"),
+                "create a database with ENCODING 'UTF8'",
+            ),
+        },
+        if flag("read_only")? {
+            Finding::bad(Subject::Primary, READ_ONLY, "let --store lead to the primary")
+        } else {
+            Finding::good(Subject::Primary, "it can be written to")
+        },
+        connections(number("connections")?, wanted),
+        sync(flag("fsync")?, flag("full_pages")?),
+        commit(&text("commit")?, &text("default_commit")?),
+        standbys(number("standbys")?, &text("synchronous")?),
+        clock_finding(now, asked),
+    ])
+}
+
+fn connections(allowed: i64, wanted: usize) -> Finding {
+    let says = format!("each fencepost opens up to {wanted} of the {allowed} that Postgres allows");
+    if i64::try_from(wanted).is_ok_and(|wanted| wanted <= allowed) {
+        return Finding::good(Subject::Connections, says);
+    }
+    Finding::bad(Subject::Connections, says, "lower --store-connections or raise max_connections")
+}
+
+fn sync(fsync: bool, full_pages: bool) -> Finding {
+    match (fsync, full_pages) {
+        (true, true) => Finding::good(Subject::Sync, "fsync and full_page_writes are on"),
+        (false, _) => Finding::bad(
+            Subject::Sync,
+            "fsync is off: if the machine crashes, marks are lost, and with them the fence",
+            "set fsync = on in postgresql.conf and reload",
+        ),
+        (true, false) => Finding::doubtful(
+            Subject::Sync,
+            "full_page_writes is off: a crash in mid-write can spoil a page of marks",
+            "set full_page_writes = on, unless the file system writes whole pages",
+        ),
+    }
+}
+
+/// What holds on our own connections counts, whatever the server's default.
+fn commit(ours: &str, default: &str) -> Finding {
+    let says = format!("synchronous_commit is {ours} for us (the server's default is {default})");
+    match ours {
+        "on" | "remote_apply" => Finding::good(Subject::Commit, says),
+        _ => Finding::bad(
+            Subject::Commit,
+            says,
+            "something resets the settings of a session; connect directly",
+        ),
+    }
+}
+
+fn standbys(connected: i64, synchronous: &str) -> Finding {
+    match (connected, synchronous) {
+        (0, "") => Finding::good(Subject::Standbys, "none, so a failover has nothing to lose"),
+        (_, "") => Finding::doubtful(
+            Subject::Standbys,
+            format!("{connected}, and none of them is synchronous: a failover can lose marks"),
+            "set synchronous_standby_names, or raise the floor after every failover",
+        ),
+        (0, _) => Finding::doubtful(
+            Subject::Standbys,
+            "commits wait for a synchronous standby, and none is connected",
+            "bring a standby back, or writes will end as outcome-unknown",
+        ),
+        (connected, _) => {
+            Finding::good(Subject::Standbys, format!("{connected}, and commits wait for them"))
+        }
+    }
+}
+
+async fn guards_and_rights(connection: &mut Connection) -> Result<Vec<Finding>, StoreError> {
+    let weakened =
+        sqlx::raw_sql(WEAKENED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
+    let guards = match weakened {
+        Some(row) => Finding::bad(
+            Subject::Tables,
+            row.try_get::<String, _>("reason").map_err(unanswered)?,
+            "do that as the owner, and find out who undid it",
+        ),
+        None => Finding::good(Subject::Tables, "tables are logged, and no trigger is switched off"),
+    };
+    let missing = sqlx::raw_sql(MISSING).fetch_one(connection.raw()).await.map_err(unanswered)?;
+    let missing: Option<String> = missing.try_get("missing").map_err(unanswered)?;
+    let needed = match missing {
+        Some(missing) => Finding::bad(
+            Subject::Needed,
+            format!("this role lacks {missing}"),
+            "grant it, as the owner of the schema",
+        ),
+        None => Finding::good(Subject::Needed, "the role has every right that serving needs"),
+    };
+    let role = sqlx::raw_sql(EXCESS).fetch_one(connection.raw()).await.map_err(unanswered)?;
+    let name: String = role.try_get("role").map_err(unanswered)?;
+    let excess = if role.try_get("excess").map_err(unanswered)? {
+        Finding::doubtful(
+            Subject::Excess,
+            format!("the role {name} could delete marks"),
+            "serve as a role that cannot, and keep the owner for migrations",
+        )
+    } else {
+        Finding::good(Subject::Excess, format!("the role {name} cannot delete a mark"))
+    };
+    Ok(vec![guards, needed, excess])
+}

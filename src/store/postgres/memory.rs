@@ -1,0 +1,150 @@
+//! What is remembered of an etcd, in Postgres.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::{Row, postgres::PgRow};
+
+use super::{
+    connection::{Connection, maybe_applied, not_applied},
+    session::{DEADLINE, surely, within},
+};
+use crate::store::{Memory, Recalled, Remembered, Sighting, StoreError};
+
+/// For the one question that may have to look at every row.
+const LONG_DEADLINE: Duration = Duration::from_mins(2);
+
+/// 4611686018427387904 is 2^62.
+const RECALL: &str = "
+SELECT epoch, revision, cluster, term, greatest(
+    (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
+    (SELECT last_value FROM fencepost.tokens WHERE is_called),
+    0) AS issued
+FROM fencepost.authority";
+
+const HIGHEST: &str = "
+SELECT greatest(
+    (SELECT max(token) FROM fencepost.resources WHERE token < 4611686018427387904),
+    (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
+    (SELECT last_value FROM fencepost.tokens WHERE is_called),
+    0)";
+
+/// $1 epoch, $2 revision, $3 cluster, $4 term.
+const ADOPT: &str = "INSERT INTO fencepost.authority (epoch, revision, cluster, term)
+VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+
+/// The same. Writes nothing where somebody has noted as much already.
+const NOTE: &str = "UPDATE fencepost.authority
+SET revision = greatest(revision, $2), term = greatest(term, $4)
+WHERE epoch = $1 AND cluster = $3 AND (revision < $2 OR term < $4)
+RETURNING epoch, revision, cluster, term";
+
+/// The same, and $5 the new epoch. Of several who have noticed, one moves it.
+const MOVE_ON: &str = "UPDATE fencepost.authority
+SET epoch = $5, revision = $2, cluster = $3, term = $4, moved_at = now()
+WHERE epoch = $1
+RETURNING epoch, revision, cluster, term";
+
+pub struct PostgresMemory {
+    connection: Connection,
+}
+
+impl PostgresMemory {
+    pub fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+
+    async fn row(&mut self) -> Result<Option<Recalled>, StoreError> {
+        self.connection.begin_if_pooled().await?;
+        let row = sqlx::query(RECALL)
+            .persistent(self.connection.keeps_statements())
+            .fetch_optional(self.connection.raw())
+            .await
+            .map_err(not_applied);
+        self.connection.end_if_pooled(&row).await?;
+        row?.as_ref().map(recalled).transpose().map_err(not_applied)
+    }
+
+    async fn write(
+        &mut self,
+        statement: &'static str,
+        epoch: u16,
+        seen: &Sighting,
+        new_epoch: Option<u16>,
+    ) -> Result<Remembered, StoreError> {
+        self.connection.begin_if_pooled().await?;
+        let mut query = sqlx::query(statement)
+            .bind(i32::from(epoch))
+            .bind(seen.revision)
+            .bind(&seen.cluster)
+            .bind(seen.term);
+        if let Some(new_epoch) = new_epoch {
+            query = query.bind(i32::from(new_epoch));
+        }
+        let row = query
+            .persistent(self.connection.keeps_statements())
+            .fetch_optional(self.connection.raw())
+            .await
+            .map_err(maybe_applied);
+        self.connection.end_if_pooled(&row).await?;
+        match row? {
+            Some(row) => remembered(&row).map_err(maybe_applied),
+            // Somebody else was first, or there was nothing to add.
+            None => Ok(self.row().await?.ok_or_else(missing)?.row),
+        }
+    }
+
+    async fn highest(&mut self) -> Result<i64, StoreError> {
+        self.connection.begin_if_pooled().await?;
+        let highest = sqlx::query_scalar(HIGHEST)
+            .persistent(self.connection.keeps_statements())
+            .fetch_one(self.connection.raw())
+            .await
+            .map_err(not_applied);
+        self.connection.end_if_pooled(&highest).await?;
+        highest
+    }
+}
+
+#[async_trait]
+impl Memory for PostgresMemory {
+    async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
+        within(DEADLINE, self.row()).await.map_err(surely)
+    }
+
+    async fn highest_token(&mut self) -> Result<i64, StoreError> {
+        within(LONG_DEADLINE, self.highest()).await.map_err(surely)
+    }
+
+    async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError> {
+        within(DEADLINE, self.write(ADOPT, first.epoch, &first.seen, None)).await
+    }
+
+    async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
+        within(DEADLINE, self.write(NOTE, epoch, seen, None)).await
+    }
+
+    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
+        within(DEADLINE, self.write(MOVE_ON, from, &to.seen, Some(to.epoch))).await
+    }
+}
+
+fn recalled(row: &PgRow) -> Result<Recalled, sqlx::Error> {
+    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
+}
+
+fn remembered(row: &PgRow) -> Result<Remembered, sqlx::Error> {
+    let epoch: i32 = row.try_get("epoch")?;
+    Ok(Remembered {
+        epoch: u16::try_from(epoch).map_err(|error| sqlx::Error::Decode(error.into()))?,
+        seen: Sighting {
+            revision: row.try_get("revision")?,
+            cluster: row.try_get("cluster")?,
+            term: row.try_get("term")?,
+        },
+    })
+}
+
+fn missing() -> StoreError {
+    StoreError::Unfit("the row that remembers the authority has gone".into())
+}

@@ -1,0 +1,118 @@
+//! What is remembered of an etcd, in SQLite.
+
+use async_trait::async_trait;
+use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+
+use super::{Writing, session::not_applied};
+use crate::store::{Memory, Recalled, Remembered, Sighting, StoreError};
+
+/// 4611686018427387904 is 2^62.
+const RECALL: &str = "
+SELECT epoch, revision, cluster, term, max(
+    coalesce((SELECT token FROM floor WHERE token < 4611686018427387904), 0),
+    (SELECT issued FROM tokens)) AS issued
+FROM authority";
+
+/// The same.
+const HIGHEST: &str = "
+SELECT max(
+    coalesce((SELECT max(token) FROM resources WHERE token < 4611686018427387904), 0),
+    coalesce((SELECT token FROM floor WHERE token < 4611686018427387904), 0),
+    (SELECT issued FROM tokens))";
+
+/// ?1 epoch, ?2 revision, ?3 cluster, ?4 term.
+const ADOPT: &str = "INSERT INTO authority (only_row, epoch, revision, cluster, term)
+VALUES (1, ?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+
+/// The same. Writes nothing where somebody has noted as much already.
+const NOTE: &str = "UPDATE authority SET revision = max(revision, ?2), term = max(term, ?4)
+WHERE epoch = ?1 AND cluster = ?3 AND (revision < ?2 OR term < ?4)
+RETURNING epoch, revision, cluster, term";
+
+/// The same, and ?5 the new epoch. Of several who have noticed, one moves it.
+const MOVE_ON: &str = "UPDATE authority
+SET epoch = ?5, revision = ?2, cluster = ?3, term = ?4, moved_at = unixepoch()
+WHERE epoch = ?1
+RETURNING epoch, revision, cluster, term";
+
+pub struct SqliteMemory {
+    connection: SqliteConnection,
+    writing: Writing,
+}
+
+impl SqliteMemory {
+    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
+        Self { connection, writing }
+    }
+
+    async fn write(
+        &mut self,
+        statement: &'static str,
+        epoch: u16,
+        seen: &Sighting,
+        new_epoch: Option<u16>,
+    ) -> Result<Remembered, StoreError> {
+        let mut query = sqlx::query(statement)
+            .bind(i64::from(epoch))
+            .bind(seen.revision)
+            .bind(&seen.cluster)
+            .bind(seen.term);
+        if let Some(new_epoch) = new_epoch {
+            query = query.bind(i64::from(new_epoch));
+        }
+        let in_line = self.writing.lock().await;
+        // All rows, to the end: only there is it committed.
+        let rows = query.fetch_all(&mut self.connection).await.map_err(not_applied)?;
+        drop(in_line);
+        match rows.first() {
+            Some(row) => remembered(row).map_err(not_applied),
+            // Somebody else was first, or there was nothing to add.
+            None => Ok(self.recall().await?.ok_or_else(missing)?.row),
+        }
+    }
+}
+
+#[async_trait]
+impl Memory for SqliteMemory {
+    async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
+        let row =
+            sqlx::query(RECALL).fetch_optional(&mut self.connection).await.map_err(not_applied)?;
+        row.as_ref().map(recalled).transpose().map_err(not_applied)
+    }
+
+    async fn highest_token(&mut self) -> Result<i64, StoreError> {
+        sqlx::query_scalar(HIGHEST).fetch_one(&mut self.connection).await.map_err(not_applied)
+    }
+
+    async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError> {
+        self.write(ADOPT, first.epoch, &first.seen, None).await
+    }
+
+    async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
+        self.write(NOTE, epoch, seen, None).await
+    }
+
+    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
+        self.write(MOVE_ON, from, &to.seen, Some(to.epoch)).await
+    }
+}
+
+fn recalled(row: &SqliteRow) -> Result<Recalled, sqlx::Error> {
+    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
+}
+
+fn remembered(row: &SqliteRow) -> Result<Remembered, sqlx::Error> {
+    let epoch: i64 = row.try_get("epoch")?;
+    Ok(Remembered {
+        epoch: u16::try_from(epoch).map_err(|error| sqlx::Error::Decode(error.into()))?,
+        seen: Sighting {
+            revision: row.try_get("revision")?,
+            cluster: row.try_get("cluster")?,
+            term: row.try_get("term")?,
+        },
+    })
+}
+
+fn missing() -> StoreError {
+    StoreError::Unfit("the row that remembers the authority has gone".into())
+}

@@ -1,0 +1,376 @@
+//! `fencepost check`: it finds what is wrong, says what to do, and changes nothing.
+
+use std::{collections::BTreeMap, fs, process::Output};
+
+use fencepost::finding::Subject;
+use serde_json::Value;
+
+use crate::harness::{
+    etcd::Etcd,
+    fencepost::{BINARY, Fencepost, run},
+    free_port,
+    http::answer,
+    pgbouncer::Pgbouncer,
+    postgres::{self, Postgres},
+    store::{TestStore, on_each_store},
+};
+
+/// What was found, by group and name.
+struct Found {
+    code: Option<i32>,
+    checks: BTreeMap<String, Value>,
+}
+
+impl Found {
+    fn of(output: Output) -> Self {
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr, "", "{stdout}");
+        let document: Value = serde_json::from_str(&stdout).expect("one document");
+        let mut checks = BTreeMap::new();
+        for group in document["groups"].as_array().unwrap() {
+            for check in group["checks"].as_array().unwrap() {
+                let place = [&group["name"], &check["name"]].map(|name| name.as_str().unwrap());
+                let worried = check["status"] != "ok";
+                assert_eq!(check["hint"].is_string(), worried, "a hint where it helps: {check}");
+                assert!(check["docs"].is_string() && check["detail"].is_string(), "{check}");
+                checks.insert(place.join(": "), check.clone());
+            }
+        }
+        let found = Self { code: output.status.code(), checks };
+        assert_eq!(document["ok"], found.code == Some(0));
+        found
+    }
+
+    fn status(&self, check: &str) -> &str {
+        self.check(check)["status"].as_str().unwrap()
+    }
+
+    fn detail(&self, check: &str) -> &str {
+        self.check(check)["detail"].as_str().unwrap()
+    }
+
+    fn check(&self, check: &str) -> &Value {
+        self.checks.get(check).unwrap_or_else(|| panic!("no {check} in {:#?}", self.checks))
+    }
+
+    /// Those that are not as they should be.
+    fn worries(&self) -> Vec<(&str, &str)> {
+        let status = |check: &str| self.status(check) != "ok";
+        let worries = self.checks.keys().filter(|check| status(check));
+        worries.map(|check| (check.as_str(), self.status(check))).collect()
+    }
+}
+
+fn look_at(store: &str, flags: &[&str]) -> Found {
+    Found::of(run(&[&["check", "--store", store], flags].concat()))
+}
+
+const LOCK_TABLE: [&str; 2] = ["--authority", "store"];
+
+/// A Postgres that keeps what it is told, with the roles that docs/postgres.md recommends: the
+/// addresses for a superuser and for the one that serves.
+async fn production() -> (Postgres, String, String) {
+    let postgres = Postgres::start(&["synchronous_commit=off"]).await;
+    let url = postgres.database("").await;
+    let page = fs::read_to_string("docs/postgres.md").unwrap();
+    let sql: Vec<&str> =
+        page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let name = postgres::name_of(&url);
+    postgres::execute(&url, &sql[0].replace("DATABASE app", &format!("DATABASE {name}"))).await;
+    assert!(
+        run(&["migrate", "--store", &url.replace("postgres@", "fencepost_owner@")])
+            .status
+            .success()
+    );
+    postgres::execute(&url, sql[1]).await;
+    let serving = url.replace("postgres@", "fencepost_serve@");
+    (postgres, url, serving)
+}
+
+#[tokio::test]
+async fn a_postgres_as_it_should_be() {
+    let (_postgres, superuser, serving) = production().await;
+    let found = look_at(&serving, &LOCK_TABLE);
+    assert_eq!((found.worries(), found.code), (vec![], Some(0)));
+    let groups: Vec<&str> =
+        found.checks.keys().map(|check| check.split(": ").next().unwrap()).collect();
+    for group in
+        ["settings", "store", "schema", "durability", "permissions", "pooler", "authority", "clock"]
+    {
+        assert!(groups.contains(&group), "{group}");
+    }
+    // The server's own default would lose answered writes; ours are made to last.
+    let commit = found.detail("durability: commit");
+    assert!(commit.contains("is on for us") && commit.contains("default is off"), "{commit}");
+
+    let found = look_at(&superuser, &LOCK_TABLE);
+    assert_eq!(found.worries(), [("permissions: no more", "warning")]);
+    assert_eq!(found.code, Some(0), "a warning is not a failure");
+}
+
+#[tokio::test]
+async fn it_only_reads() {
+    let (_postgres, superuser, serving) = production().await;
+    // Whoever tries to write fails, and would say so.
+    postgres::execute(
+        &superuser,
+        "ALTER ROLE fencepost_serve SET default_transaction_read_only = on",
+    )
+    .await;
+    let found = look_at(&serving, &LOCK_TABLE);
+    assert_eq!(found.worries(), [("store: primary", "failed")]);
+    assert_eq!(found.code, Some(1));
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_named() {
+    let (_postgres, superuser, serving) = production().await;
+    for (revoke, check_name, named) in [
+        (
+            "REVOKE UPDATE ON fencepost.resources FROM fencepost_serve",
+            "permissions: enough",
+            "UPDATE on fencepost.resources",
+        ),
+        (
+            "REVOKE SELECT ON SEQUENCE fencepost.tokens FROM fencepost_serve",
+            "permissions: enough",
+            "SELECT on fencepost.tokens",
+        ),
+        (
+            "REVOKE USAGE ON SCHEMA fencepost FROM fencepost_serve",
+            "schema: version",
+            "permission denied for schema fencepost",
+        ),
+        ("ALTER ROLE fencepost_serve NOLOGIN", "store: reachable", "not permitted to log in"),
+    ] {
+        postgres::execute(&superuser, revoke).await;
+        let found = look_at(&serving, &LOCK_TABLE);
+        assert_eq!((found.status(check_name), found.code), ("failed", Some(1)), "{revoke}");
+        assert!(found.detail(check_name).contains(named), "{}", found.detail(check_name));
+    }
+}
+
+#[tokio::test]
+async fn guards_that_are_off_are_named() {
+    let store = TestStore::postgres().await;
+    store.open().await;
+    assert_eq!(look_at(&store.url, &[]).status("schema: guards"), "ok");
+    for (undo, named) in [
+        ("ALTER TABLE resources DISABLE TRIGGER marks_never_fall", "trigger"),
+        (
+            "ALTER TABLE resources ENABLE TRIGGER ALL; ALTER TABLE resources SET UNLOGGED",
+            "not logged",
+        ),
+    ] {
+        store.execute(undo).await.unwrap();
+        let found = look_at(&store.url, &[]);
+        assert_eq!((found.status("schema: guards"), found.code), ("failed", Some(1)));
+        assert!(
+            found.detail("schema: guards").contains(named),
+            "{}",
+            found.detail("schema: guards")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_postgres_that_does_not_sync_is_not_safe() {
+    // The shared one: tests would be slow otherwise.
+    let store = TestStore::postgres().await;
+    store.open().await;
+    let found = look_at(&store.url, &LOCK_TABLE);
+    assert_eq!((found.status("durability: sync to disk"), found.code), ("failed", Some(1)));
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_this_versions() {
+    let store = TestStore::postgres().await;
+    let found = look_at(&store.url, &LOCK_TABLE);
+    assert_eq!((found.status("schema: version"), found.code), ("failed", Some(1)));
+    assert_eq!(found.status("authority: reachable"), "warning", "there is nothing to look at");
+    let found = look_at(&store.url, &["--migrate"]);
+    assert_eq!(found.status("schema: version"), "warning");
+    // And it has not been migrated by that.
+    assert_eq!(look_at(&store.url, &[]).status("schema: version"), "failed");
+
+    store.open().await;
+    store
+        .execute("UPDATE _sqlx_migrations SET version = 20990101000000 WHERE version = 1")
+        .await
+        .unwrap();
+    let found = look_at(&store.url, &[]);
+    assert_eq!(found.status("schema: version"), "failed");
+    assert!(found.detail("schema: version").contains("newer"));
+}
+
+#[tokio::test]
+async fn a_pooler_is_noticed() {
+    let postgres = postgres::shared().await;
+    let store = TestStore::postgres().await;
+    store.open().await;
+    let pgbouncer = Pgbouncer::before(postgres, 2, "").await;
+    let pooled = pgbouncer.url(&store.url);
+    let found = look_at(&pooled, &LOCK_TABLE);
+    assert_eq!(found.status("pooler: direct"), "warning");
+    assert_eq!(found.status("durability: commit"), "ok");
+    assert_eq!(found.status("schema: version"), "ok");
+    assert_eq!(found.status("authority: tokens"), "ok");
+    assert_eq!(look_at(&pooled, &["--migrate"]).status("pooler: direct"), "failed");
+    assert_eq!(look_at(&store.url, &LOCK_TABLE).status("pooler: direct"), "ok");
+}
+
+#[tokio::test]
+async fn more_connections_than_postgres_has_are_noticed() {
+    let store = TestStore::postgres().await;
+    let found = look_at(&store.url, &["--store-connections", "1000"]);
+    assert_eq!(found.status("store: connections"), "failed");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_told_apart_from_one_that_is_wrong() {
+    let away = format!("postgres://app:s3cret@127.0.0.1:{}/app", free_port());
+    let found = look_at(&away, &LOCK_TABLE);
+    assert_eq!((found.status("store: reachable"), found.code), ("unreachable", Some(69)));
+    let shown = format!("{:?}", found.checks);
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert_eq!(found.status("settings: password"), "warning");
+
+    let no_such_database = postgres::shared().await.url("no_such_database");
+    let found = look_at(&no_such_database, &LOCK_TABLE);
+    assert_eq!((found.status("store: reachable"), found.code), ("failed", Some(1)));
+}
+
+#[tokio::test]
+async fn a_file_is_looked_at_and_left_as_it_is() {
+    let store = TestStore::sqlite();
+    let found = look_at(&store.url, &LOCK_TABLE);
+    assert_eq!((found.status("store: reachable"), found.code), ("warning", Some(0)));
+    let path = store.url.strip_prefix("sqlite:").unwrap();
+    assert!(!fs::exists(path).unwrap(), "it has not been made by that");
+
+    // By a process that has ended: nobody else writes to the file any more.
+    assert!(run(&["migrate", "--store", &store.url]).status.success());
+    let before = fs::read(path).unwrap();
+    let found = look_at(&store.url, &LOCK_TABLE);
+    assert_eq!((found.worries(), found.code), (vec![], Some(0)));
+    assert_eq!(fs::read(path).unwrap(), before);
+
+    let other = format!("{}-other", store.url);
+    let text = "this is not a database, however long it may be";
+    fs::write(other.strip_prefix("sqlite:").unwrap(), text).unwrap();
+    let found = look_at(&other, &LOCK_TABLE);
+    assert_eq!(found.code, Some(1), "{:?}", found.worries());
+}
+
+on_each_store! {
+    async fn it_may_look_at_what_is_being_served(store: TestStore) {
+        let server = Fencepost::on(&store).await;
+        assert_eq!(answer(server.client().put("k", 5, "v")).await.status, 201);
+        let found = look_at(&store.url, &LOCK_TABLE);
+        assert_eq!(found.status("store: reachable"), "ok");
+        assert_eq!(found.status("authority: tokens"), "ok");
+        assert_eq!(answer(server.client().put("k", 6, "v")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn an_etcd_that_is_away_is_told_apart_from_the_rest() {
+    let store = TestStore::sqlite();
+    store.open().await;
+    let away = format!("etcd://127.0.0.1:{}", free_port());
+    let found = look_at(&store.url, &["--authority", &away]);
+    assert_eq!(found.worries(), [("authority: reachable", "unreachable")]);
+    assert_eq!(found.code, Some(69));
+}
+
+#[tokio::test]
+async fn an_etcd_is_held_against_what_is_remembered_of_it() {
+    let store = TestStore::sqlite();
+    store.open().await;
+    let etcd = Etcd::start(&[]).await;
+    let dead = free_port();
+    let authority = format!("{},127.0.0.1:{dead}", etcd.url());
+    let flags = ["--authority", &authority];
+
+    let found = look_at(&store.url, &flags);
+    assert_eq!((found.status("authority: reachable"), found.code), ("ok", Some(0)));
+    assert_eq!(found.status("authority: members"), "warning");
+    assert!(found.detail("authority: members").contains(&dead.to_string()));
+    assert_eq!(found.status("authority: memory"), "ok");
+    assert!(!found.checks.contains_key("authority: epoch"), "there is none yet");
+    let detail = found.detail("authority: memory").to_owned();
+    let cluster = detail.split(' ').nth(1).unwrap();
+
+    // As it was seen, then less than it was seen, then another one.
+    let revision = etcd.revision();
+    let insert = |cluster: &str, revision: i64| {
+        format!("INSERT INTO authority VALUES (1, 0, {revision}, '{cluster}', 1, NULL)")
+    };
+    store.execute(&insert(cluster, revision)).await.unwrap();
+    let found = look_at(&store.url, &flags);
+    assert_eq!(found.status("authority: memory"), "ok", "{}", found.detail("authority: memory"));
+    assert_eq!(found.status("authority: epoch"), "ok");
+
+    store.execute(&format!("UPDATE authority SET revision = {}", revision + 20)).await.unwrap();
+    let found = look_at(&store.url, &flags);
+    assert_eq!((found.status("authority: memory"), found.code), ("warning", Some(0)));
+    assert!(found.detail("authority: memory").contains(&(revision + 20).to_string()));
+
+    let moved = "UPDATE authority SET epoch = 3, revision = 1, cluster = 'other',
+                 moved_at = unixepoch()";
+    store.execute(moved).await.unwrap();
+    let found = look_at(&store.url, &flags);
+    assert!(found.detail("authority: memory").contains("other"));
+    assert_eq!(found.status("authority: epoch"), "warning");
+    assert!(found.detail("authority: epoch").starts_with("3, since 2"));
+    store.execute("UPDATE authority SET moved_at = unixepoch() - 30 * 86400").await.unwrap();
+    assert_eq!(look_at(&store.url, &flags).status("authority: epoch"), "ok");
+}
+
+#[test]
+fn every_page_that_it_names_is_there() {
+    for subject in Subject::ALL {
+        let link = subject.place().docs;
+        let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let text = fs::read_to_string(page).unwrap_or_else(|_| panic!("{page} of {subject:?}"));
+        let headings = text.lines().filter_map(|line| {
+            let heading = line.trim_start_matches('#');
+            (heading.len() < line.len()).then(|| heading.trim().to_lowercase().replace(' ', "-"))
+        });
+        assert!(anchor.is_empty() || headings.into_iter().any(|is| is == anchor), "{link}");
+    }
+}
+
+#[test]
+fn it_takes_its_settings_where_serve_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fencepost.toml");
+    let store = directory.path().join("by-file.db");
+    fs::write(&file, format!("store = \"sqlite:{}\"\nmax-body = \"2MiB\"\n", store.display()))
+        .unwrap();
+    let found = Found::of(run(&["check", "--config", file.to_str().unwrap()]));
+    assert!(found.detail("settings: readable").contains("by-file.db"));
+    // What `serve` would refuse is refused here, in the same way.
+    let refused = run(&["check", "--authority", "none", "--trust", "bounded"]);
+    assert_eq!(refused.status.code(), Some(64));
+}
+
+#[test]
+fn people_get_signs_and_colours_and_a_pipe_gets_neither() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}/x.db", directory.path().display());
+    let plain = run(&["check", "--store", &store, "--authority", "none", "-o", "table"]);
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert!(plain.contains("  ✓ readable") && plain.contains("  ! trust"), "{plain}");
+    assert!(plain.contains("docs/check.md#trust") && !plain.contains('\x1b'), "{plain}");
+
+    let on_a_terminal = std::process::Command::new("script")
+        .args(["-qec", &format!("{BINARY} check --store {store} --authority none"), "/dev/null"])
+        .env_remove("NO_COLOR")
+        .output()
+        .expect("script runs");
+    let coloured = String::from_utf8_lossy(&on_a_terminal.stdout).into_owned();
+    assert!(coloured.contains("\x1b[32m✓\x1b[0m"), "{coloured}");
+    assert!(coloured.contains("\x1b[33m!\x1b[0m"), "{coloured}");
+}

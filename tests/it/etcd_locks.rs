@@ -1,0 +1,404 @@
+//! Locks in etcd, below HTTP: grants, order, renewal and release, and who else may see them.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::{Txn, TxnOp};
+use fencepost::{
+    authority::{
+        Ask, Authority, AuthorityError, Grant, Holder, Turn,
+        etcd::{EtcdAuthority, EtcdOptions},
+    },
+    store::Page,
+    token::Key,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{
+    PATIENCE,
+    etcd::{self, unique_key},
+    eventually,
+    store::TestStore,
+};
+
+pub fn ask(name: &Key, owner: &str, wait: Duration) -> Ask {
+    Ask {
+        name: name.clone(),
+        owner: owner.into(),
+        // Nobody renews it, so it must last for as long as a test on a busy machine.
+        ttl: Duration::from_mins(1),
+        until: Instant::now() + wait,
+        gone: CancellationToken::new(),
+    }
+}
+
+#[track_caller]
+pub fn granted(turn: Turn) -> Grant {
+    match turn {
+        Turn::Granted(grant) => grant,
+        Turn::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+pub async fn acquire(authority: &EtcdAuthority, name: &Key, wait: Duration) -> Grant {
+    granted(authority.acquire(&ask(name, "somebody", wait)).await.expect("an answer"))
+}
+
+#[tokio::test]
+async fn a_token_is_the_create_revision_that_etcdctl_shows() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let name = unique_key("token");
+    let mut last = 0;
+    for _ in 0..3 {
+        let grant = acquire(&authority, &name, Duration::ZERO).await;
+        let entries = etcd.entries(name.as_str());
+        assert_eq!(entries, [(format!("{}/{}", name.as_str(), grant.lease), grant.token.get())]);
+        assert!(grant.token.get() > last);
+        last = grant.token.get();
+        assert!(authority.release(&name, grant.token).await.expect("an answer"));
+        assert_eq!(etcd.entries(name.as_str()), []);
+    }
+}
+
+#[tokio::test]
+async fn a_held_lock_is_told_with_its_holder_and_entering_leaves_no_trace() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let name = unique_key("held");
+    let grant = acquire(&authority, &name, Duration::ZERO).await;
+    // Once by entering, and then by a mere look.
+    for other in [etcd::authority(etcd, &held.open().await), authority] {
+        for _ in 0..2 {
+            let turn = other.acquire(&ask(&name, "late", Duration::ZERO)).await.expect("an answer");
+            let Turn::Held(Some(holder)) = turn else { panic!("{turn:?}") };
+            assert_eq!((holder.token, &*holder.owner), (grant.token, "somebody"));
+            assert!(holder.remaining > Duration::from_secs(20), "{holder:?}");
+            assert_eq!(etcd.entries(name.as_str()).len(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn waiters_get_their_turn_in_the_order_they_came() {
+    const WAITERS: usize = 40;
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let store = held.open().await;
+    // Two fenceposts, to see that it is etcd's order and not a process's own.
+    let authorities = [0, 1].map(|_| Arc::new(etcd::authority(etcd, &store)));
+    let name = unique_key("fifo");
+    let first = acquire(&authorities[0], &name, Duration::ZERO).await;
+    let (turns, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..WAITERS {
+        let (authority, name, turns) =
+            (authorities[number % 2].clone(), name.clone(), turns.clone());
+        tokio::spawn(async move {
+            let grant = acquire(&authority, &name, PATIENCE).await;
+            turns.send((number, grant.token)).expect("the test goes on");
+            assert!(authority.release(&name, grant.token).await.expect("an answer"));
+        });
+        // The next one comes when this one is in the queue.
+        eventually("it has entered", || async {
+            authorities[0].inspect(&first.name).await.expect("a state").waiters == number as u64 + 1
+        })
+        .await;
+    }
+    assert!(authorities[1].release(&first.name, first.token).await.expect("an answer"));
+    let mut last = first.token;
+    for expected in 0..WAITERS {
+        let (number, token) = order.recv().await.expect("a turn");
+        assert_eq!(number, expected);
+        assert!(token > last, "tokens rise");
+        last = token;
+    }
+}
+
+#[tokio::test]
+async fn whoever_gives_up_leaves_neither_key_nor_lease() {
+    let (etcd, held) = (etcd::Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(&etcd, &held.open().await));
+    let name = unique_key("gives-up");
+    let grant = acquire(&authority, &name, Duration::ZERO).await;
+
+    let wait = Duration::from_millis(300);
+    let turn = authority.acquire(&ask(&name, "impatient", wait)).await.expect("an answer");
+    assert!(matches!(turn, Turn::Held(Some(_))), "{turn:?}");
+    assert_eq!(etcd.entries(name.as_str()).len(), 1);
+    assert_eq!(etcd.leases().as_slice(), std::slice::from_ref(&grant.lease));
+
+    let hangs_up = ask(&name, "hangs up", PATIENCE);
+    let gone = hangs_up.gone.clone();
+    let waiting = tokio::spawn({
+        let authority = authority.clone();
+        async move { authority.acquire(&hangs_up).await }
+    });
+    eventually("it waits", || async { etcd.entries(name.as_str()).len() == 2 }).await;
+    gone.cancel();
+    assert_eq!(waiting.await.expect("no panic").expect("an answer"), Turn::Held(None));
+    assert_eq!(etcd.leases(), [grant.lease]);
+    assert_eq!(authority.inspect(&name).await.expect("a state").waiters, 0);
+
+    assert!(authority.release(&name, grant.token).await.expect("an answer"));
+    eventually("the lease is revoked", || async { etcd.leases().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn the_lease_that_etcd_really_gave_is_told() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let name = unique_key("least");
+    let shortest = Ask { ttl: Duration::from_secs(1), ..ask(&name, "short", Duration::ZERO) };
+    let grant = granted(authority.acquire(&shortest).await.expect("an answer"));
+    // etcd has a minimum of its own.
+    assert!(grant.ttl >= Duration::from_secs(2), "{grant:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_by_any_fencepost_keeps_a_lock_and_never_resurrects_it() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let store = held.open().await;
+    let [one, other] = [0, 1].map(|_| etcd::authority(etcd, &store));
+    let name = unique_key("renewed");
+    let short = Ask { ttl: Duration::from_secs(5), ..ask(&name, "short", Duration::ZERO) };
+    let grant = granted(one.acquire(&short).await.expect("an answer"));
+    let deadline = Instant::now() + grant.ttl * 2;
+    while Instant::now() < deadline {
+        for authority in [&other, &one] {
+            let renewed = authority.renew(&name, grant.token).await.expect("an answer");
+            assert_eq!(renewed, Some(grant.ttl));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    eventually("the lease ends", || async { etcd.entries(name.as_str()).is_empty() }).await;
+    for authority in [&one, &other] {
+        assert_eq!(authority.renew(&name, grant.token).await.expect("an answer"), None);
+        assert!(!authority.release(&name, grant.token).await.expect("an answer"));
+    }
+    // Not even when somebody else has it now.
+    let next = acquire(&other, &name, Duration::ZERO).await;
+    assert!(next.token > grant.token);
+    assert_eq!(one.renew(&name, grant.token).await.expect("an answer"), None);
+    assert!(!one.release(&name, grant.token).await.expect("an answer"));
+    let holder = one.inspect(&name).await.expect("a state").holder.expect("a holder");
+    assert_eq!(holder.token, next.token);
+    // Nor under another lock's name.
+    let elsewhere = unique_key("elsewhere");
+    assert_eq!(one.renew(&elsewhere, next.token).await.expect("an answer"), None);
+    assert!(!one.release(&elsewhere, next.token).await.expect("an answer"));
+    assert!(one.release(&name, next.token).await.expect("an answer"));
+    // The one who granted it has not been told, and its lease lives on for a moment.
+    assert_eq!(other.renew(&name, next.token).await.expect("an answer"), None);
+    assert!(!other.release(&name, next.token).await.expect("an answer"));
+}
+
+#[tokio::test]
+async fn a_waiter_keeps_its_place_beyond_its_lease_and_gets_a_fresh_one() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    let name = unique_key("long-wait");
+    let first = acquire(&authority, &name, Duration::ZERO).await;
+    let lease = Duration::from_secs(9);
+    let waiter = Ask { ttl: lease, ..ask(&name, "patient", PATIENCE) };
+    let waiting = tokio::spawn({
+        let authority = authority.clone();
+        async move { authority.acquire(&waiter).await }
+    });
+    eventually("it waits", || async { etcd.entries(name.as_str()).len() == 2 }).await;
+    let entries = etcd.entries(name.as_str());
+    // Between two of its own renewals, which come in every third of the lease.
+    tokio::time::sleep(lease * 23 / 18).await;
+    assert_eq!(etcd.entries(name.as_str()), entries, "the same entry, after more than its lease");
+    assert!(authority.release(&name, first.token).await.expect("an answer"));
+    let grant = granted(waiting.await.expect("no panic").expect("an answer"));
+    assert_eq!(grant.token.get(), entries[1].1);
+    assert!(grant.renewed.elapsed() < Duration::from_secs(2), "its lease is fresh");
+}
+
+#[tokio::test]
+async fn locks_below_one_another_and_other_data_do_not_mix() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    let outer = unique_key("nested");
+    let name = |suffix: &str| Key::new(&format!("{}{suffix}", outer.as_str())).expect("a name");
+    // Older than everything, under the same prefix, and no entries: other data, and locks below.
+    etcd.ctl(&["put", name("/config").as_str(), "not a lock"]);
+    etcd.ctl(&["put", name("/abc/def").as_str(), "not a lock"]);
+    let below = acquire(&authority, &name("/below"), Duration::ZERO).await;
+    let deeper = acquire(&authority, &name("/below/deeper"), Duration::ZERO).await;
+    let grant = acquire(&authority, &outer, Duration::ZERO).await;
+    assert_eq!(authority.renew(&outer, grant.token).await.expect("an answer"), Some(grant.ttl));
+    let state = authority.inspect(&outer).await.expect("a state");
+    assert_eq!((state.holder.expect("a holder").token, state.waiters), (grant.token, 0));
+    // A second one waits for the first, and only for it.
+    let waiting = tokio::spawn({
+        let (authority, outer) = (authority.clone(), outer.clone());
+        async move { acquire(&authority, &outer, PATIENCE).await }
+    });
+    eventually("it waits", || async {
+        authority.inspect(&outer).await.expect("a state").waiters == 1
+    })
+    .await;
+    let listed = authority.list(Page::first(100, outer.as_str())).await.expect("a list");
+    let listed: Vec<_> = listed.iter().map(|holder| (holder.name.clone(), holder.token)).collect();
+    assert_eq!(
+        listed,
+        [
+            (outer.clone(), grant.token),
+            (name("/below"), below.token),
+            (name("/below/deeper"), deeper.token)
+        ]
+    );
+    assert!(authority.release(&outer, grant.token).await.expect("an answer"));
+    assert!(waiting.await.expect("no panic").token > deeper.token);
+}
+
+#[tokio::test]
+async fn a_prefix_keeps_locks_apart_and_is_no_part_of_their_names() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let store = held.open().await;
+    let prefix = etcd::unique("app");
+    let [plain, within] = ["", prefix.as_str()].map(|prefix| {
+        EtcdAuthority::start(
+            EtcdOptions { prefix: prefix.into(), ..etcd::options(&[etcd]) },
+            &store,
+        )
+    });
+    let name = unique_key("prefixed");
+    let outside = acquire(&plain, &name, Duration::ZERO).await;
+    let inside = acquire(&within, &name, Duration::ZERO).await;
+    let key = format!("{prefix}/{}/{}", name.as_str(), inside.lease);
+    let entries = etcd.entries(&format!("{prefix}/{}", name.as_str()));
+    assert_eq!(entries, [(key, inside.token.get())]);
+    let listed = within.list(Page::first(100, "")).await.expect("a list");
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&listed[0].name, listed[0].token), (&name, inside.token));
+    let all = plain.list(Page::first(100, "")).await.expect("a list");
+    assert!(all.iter().any(|holder| holder.name == name && holder.token == outside.token));
+    assert!(all.windows(2).all(|pair| pair[0].name < pair[1].name), "by name: {all:?}");
+}
+
+#[tokio::test]
+async fn a_long_list_comes_whole() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    let stem = etcd::unique("many");
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..1050 {
+        let name = Key::new(&format!("{stem}/{number:04}")).expect("a name");
+        let authority = authority.clone();
+        tasks.spawn(async move { acquire(&authority, &name, Duration::ZERO).await });
+    }
+    let grants = tasks.join_all().await;
+    let listed = authority.list(Page::first(2000, &format!("{stem}/"))).await.expect("a list");
+    assert_eq!(listed.len(), grants.len());
+    // In pages it is the same.
+    let mut paged = Vec::new();
+    while let Some(page) = {
+        let after = paged.last().map_or_else(String::new, |last: &Holder| last.name.to_string());
+        let page = Page { after, ..Page::first(400, &format!("{stem}/")) };
+        Some(authority.list(page).await.expect("a page")).filter(|page| !page.is_empty())
+    } {
+        paged.extend(page);
+    }
+    let names = |holders: &[Holder]| -> Vec<Key> {
+        holders.iter().map(|holder| holder.name.clone()).collect()
+    };
+    assert_eq!(names(&paged), names(&listed));
+    // A prefix that ends within a lease's digits is a prefix of names all the same.
+    let lease = &grants[0].lease;
+    let cut = format!("{}/{}", grants[0].name.as_str(), &lease[..2]);
+    assert_eq!(authority.list(Page::first(100, &cut)).await.expect("a list"), []);
+}
+
+/// More than etcd would send in one message.
+#[tokio::test]
+async fn a_lot_of_other_data_next_to_a_lock_is_no_hindrance() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    let name = unique_key("crowded");
+    let address = format!("http://{}", etcd.address());
+    let mut client = etcd_client::Client::connect([address], None).await.expect("etcd");
+    for part in 0..12 {
+        let puts = (0..100).map(|number| {
+            TxnOp::put(format!("{}/{part}/{number}", name.as_str()), vec![b'x'; 10_000], None)
+        });
+        client.txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await.expect("puts");
+    }
+    let grant = acquire(&authority, &name, Duration::ZERO).await;
+    let state = authority.inspect(&name).await.expect("a state");
+    assert_eq!(state.holder.map(|holder| holder.token), Some(grant.token));
+    assert_eq!(authority.renew(&name, grant.token).await.expect("an answer"), Some(grant.ttl));
+    let waiting = tokio::spawn({
+        let (authority, name) = (authority.clone(), name.clone());
+        async move { acquire(&authority, &name, PATIENCE).await }
+    });
+    eventually("it waits", || async {
+        authority.inspect(&name).await.expect("a state").waiters == 1
+    })
+    .await;
+    let listed = authority.list(Page::first(10, name.as_str())).await.expect("a list");
+    assert_eq!(listed.len(), 1);
+    assert!(authority.release(&name, grant.token).await.expect("an answer"));
+    assert!(waiting.await.expect("no panic").token > grant.token);
+}
+
+/// Its lease is long; but as soon as etcd answers again, nobody has to wait for the dead.
+#[tokio::test]
+async fn who_gives_up_while_etcd_is_away_is_not_in_the_way_afterwards() {
+    let (mut etcd, held) = (etcd::Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(&etcd, &held.open().await));
+    let name = unique_key("in-the-way");
+    let long = |wait| Ask { ttl: Duration::from_mins(10), ..ask(&name, "us", wait) };
+    let first = granted(authority.acquire(&long(Duration::ZERO)).await.expect("an answer"));
+    let (in_time, gone) = (long(Duration::from_secs(4)), long(PATIENCE * 4));
+    let hang_up = gone.gone.clone();
+    let waiting = [in_time, gone].map(|ask| {
+        let authority = authority.clone();
+        tokio::spawn(async move { authority.acquire(&ask).await })
+    });
+    eventually("they wait", || async { etcd.entries(name.as_str()).len() == 3 }).await;
+    etcd.kill();
+    hang_up.cancel();
+    for waiter in waiting {
+        let answer = waiter.await.expect("no panic");
+        assert!(matches!(answer, Err(AuthorityError::Unavailable(_))), "{answer:?}");
+    }
+    // Until an attempt that comes soon has been in vain, too.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    etcd.run().await;
+    eventually("they have gone", || async { etcd.entries(name.as_str()).len() == 1 }).await;
+    assert_eq!(etcd.entries(name.as_str())[0].1, first.token.get(), "who holds it stays");
+}
+
+#[tokio::test]
+async fn a_release_wakes_one_and_not_all() {
+    const WAITERS: usize = 30;
+    let (etcd, held) = (etcd::Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(&etcd, &held.open().await));
+    let name = unique_key("herd");
+    let first = acquire(&authority, &name, Duration::ZERO).await;
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..WAITERS {
+        let (authority, waiter) = (authority.clone(), ask(&name, "one of many", PATIENCE));
+        waiters.spawn(async move { granted(authority.acquire(&waiter).await.expect("an answer")) });
+    }
+    eventually("they wait", || async {
+        authority.inspect(&name).await.expect("a state").waiters == WAITERS as u64
+    })
+    .await;
+    // Until each has found the one before it, and is quiet.
+    let mut before = etcd.transactions().await;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = etcd.transactions().await;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    assert!(authority.release(&name, first.token).await.expect("an answer"));
+    let second = waiters.join_next().await.expect("somebody").expect("no panic");
+    assert_eq!(etcd.entries(name.as_str())[0].1, second.token.get());
+    let asked = etcd.transactions().await - before;
+    assert!(asked <= 6, "{asked} transactions for one handover");
+}
