@@ -33,6 +33,10 @@ use self::{
     report::{Cell, Report},
 };
 
+/// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// One client waits for each answer; 32 keep etcd busy.
 const CLIENTS: [usize; 2] = [1, 32];
 

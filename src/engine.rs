@@ -2,12 +2,18 @@
 //! and owns every database connection.
 //!
 //! A handler's future can be dropped at any await, when its client hangs up. So no handler touches
-//! a connection: it hands its work to a lane (`lane.rs`) and waits for the answer. Work that a lane
-//! has taken is always finished, whether somebody still waits or not.
+//! a connection: it hands its work to a lane (`writer.rs`, `reader.rs`) and waits for the answer. Work
+//! that a lane has taken is always finished, whether somebody still waits or not.
 
-mod lane;
+mod detour;
+mod gather;
+mod link;
 mod marks;
+mod queue;
+mod reader;
 mod trust;
+mod writer;
+mod writing;
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -24,8 +30,10 @@ use tokio::sync::oneshot;
 
 pub use self::trust::Trust;
 use self::{
-    lane::{Job, Lane, Reading},
     marks::Marks,
+    queue::Queue,
+    reader::Reading,
+    writing::{Desk, Writing},
 };
 use crate::{
     authority::AuthorityError,
@@ -35,8 +43,11 @@ use crate::{
     write::Write,
 };
 
-/// Lanes that only read. More would not make a lone Postgres faster.
-pub const READERS: usize = 4;
+/// Lanes that read keys. More would make smaller batches.
+const KEY_READERS: usize = 2;
+
+/// All connections for reading. One is for listings: a slow one must not delay other reads.
+pub const READERS: usize = KEY_READERS + 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -64,8 +75,10 @@ pub enum EngineError {
 pub struct Engine {
     /// Set once the store has been found fit to use. Until then nothing reaches it.
     open: AtomicBool,
-    writers: Vec<Lane>,
-    readers: Vec<Lane>,
+    writers: Vec<Queue<Writing>>,
+    readers: Vec<Queue<Reading>>,
+    lister: Queue<Reading>,
+    detoured: Arc<AtomicUsize>,
     next_reader: AtomicUsize,
     marks: Arc<Marks>,
     trust: Trust,
@@ -81,12 +94,17 @@ impl Engine {
         metrics: Arc<Metrics>,
     ) -> Self {
         let marks = Arc::new(Marks::new(limits.mark_cache));
-        let lane = |_| Lane::start(store.clone(), marks.clone(), metrics.clone(), limits.queue);
-        let lanes = |count: usize| (0..count).map(lane).collect();
+        let detoured = Arc::new(AtomicUsize::new(0));
+        let desk =
+            Desk { marks: marks.clone(), metrics: metrics.clone(), detoured: detoured.clone() };
+        let writer = |_| writer::start(store.clone(), desk.clone(), limits.queue);
+        let reader = |_| reader::start(store.clone(), marks.clone(), limits.queue);
         Self {
             open: AtomicBool::new(false),
-            writers: lanes(store.writers()),
-            readers: lanes(READERS),
+            writers: (0..store.writers()).map(writer).collect(),
+            readers: (0..KEY_READERS).map(reader).collect(),
+            lister: reader(KEY_READERS),
+            detoured,
             next_reader: AtomicUsize::new(0),
             marks,
             trust,
@@ -140,7 +158,7 @@ impl Engine {
             self.metrics.writes.failed(begun);
             error
         };
-        self.submit(lane, Job::Settle(unit, begun, reply)).map_err(failed)?;
+        self.submit(lane, Writing { unit, begun, reply }).map_err(failed)?;
         // A lane answers and counts every job it has taken, unless it died with it in its hands.
         answer.await.unwrap_or_else(|_| Err(failed(lost_in_flight())))
     }
@@ -148,29 +166,31 @@ impl Engine {
     /// The newest committed state of a key.
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.any_reader(), Job::Read(Reading::Key(key, reply)))?;
+        self.submit(self.any_reader(), Reading::Key(key, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
     pub async fn list(&self, page: Page) -> Result<Vec<Listed>, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.any_reader(), Job::Read(Reading::List(page, reply)))?;
+        self.submit(&self.lister, Reading::List(page, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
     /// Whether the store answers, and has the right schema.
     pub async fn ping(&self) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.any_reader(), Job::Read(Reading::Ping(reply)))?;
+        self.submit(self.any_reader(), Reading::Ping(reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
     /// How many requests wait for a lane.
     pub fn queue_depth(&self) -> usize {
-        self.writers.iter().chain(&self.readers).map(Lane::depth).sum()
+        let writes: usize = self.writers.iter().map(Queue::depth).sum();
+        let reads: usize = self.readers.iter().chain([&self.lister]).map(Queue::depth).sum();
+        writes + reads + self.detoured.load(Ordering::Relaxed)
     }
 
-    fn submit(&self, lane: &Lane, job: Job) -> Result<(), EngineError> {
+    fn submit<J>(&self, lane: &Queue<J>, job: J) -> Result<(), EngineError> {
         if !self.is_open() {
             return Err(StoreError::Unavailable("it has not been checked yet".into()).into());
         }
@@ -178,7 +198,7 @@ impl Engine {
     }
 
     /// All writes of a key take the same lane, so they do not contend for its row.
-    fn writer_of(&self, key: &Key) -> &Lane {
+    fn writer_of(&self, key: &Key) -> &Queue<Writing> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
@@ -186,7 +206,7 @@ impl Engine {
         &self.writers[hash % self.writers.len()]
     }
 
-    fn any_reader(&self) -> &Lane {
+    fn any_reader(&self) -> &Queue<Reading> {
         let next = self.next_reader.fetch_add(1, Ordering::Relaxed);
         &self.readers[next % self.readers.len()]
     }

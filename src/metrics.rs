@@ -33,7 +33,7 @@ use self::{
     labels::{BuildInfo, ByOutcome, Each, OpAndOutcome, Reason, ReasonAndJudge},
     writes::Rejected,
 };
-use crate::{fence::Refusal, store};
+use crate::fence::Refusal;
 
 /// Fine around a millisecond, where a write usually is; coarse up to the longest that one may wait.
 const SECONDS: [f64; 27] = [
@@ -128,8 +128,7 @@ impl Metrics {
     }
 
     /// The store was asked once for all of these.
-    pub fn settled_together(&self, units: &[store::Unit], took: Duration) {
-        let writes: usize = units.iter().map(|unit| unit.writes().len()).sum();
+    pub fn settled_together(&self, writes: usize, took: Duration) {
         #[expect(clippy::cast_precision_loss, reason = "there are never that many")]
         self.batch_writes.observe(writes as f64);
         self.store_duration.observe(took.as_secs_f64());

@@ -56,12 +56,12 @@ pub struct StoreSettings {
     #[arg(long, env = "FENCEPOST_STORE_FILE", value_name = "FILE", help_heading = STORE)]
     pub store_file: Option<PathBuf>,
 
-    /// Connections for writing to Postgres; a few more are for reading
+    /// Connections for writing to Postgres; more of them make smaller batches. Three more are for reading
     #[arg(
         long,
         env = "FENCEPOST_STORE_CONNECTIONS",
         value_name = "N",
-        default_value = "12",
+        default_value = "2",
         value_parser = clap::value_parser!(u16).range(1..=1000),
         help_heading = STORE
     )]

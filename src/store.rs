@@ -65,6 +65,19 @@ impl Unit {
         self.batch
     }
 
+    /// About as many bytes as the store is sent for it.
+    pub fn bytes(&self) -> usize {
+        let bytes_of = |write: &Write| match &write.change {
+            Change::Put(value) => write.key.as_str().len() + value.body.len(),
+            Change::Delete | Change::Claim => write.key.as_str().len(),
+        };
+        self.writes.iter().map(bytes_of).sum()
+    }
+
+    pub fn is_fenced_read(&self) -> bool {
+        self.read_back
+    }
+
     /// Every key whose mark this unit reads or raises.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.writes.iter().flat_map(|write| std::iter::once(&write.key).chain(&write.scope))
@@ -123,6 +136,10 @@ pub enum StoreError {
     /// Nothing was changed: somebody else kept the row locked for too long.
     #[error("another transaction kept its lock for too long")]
     Busy,
+    /// Nothing was changed: somebody else has a row locked, and this session does not wait for it.
+    /// One that is patient does.
+    #[error("another transaction has a lock")]
+    Locked,
     /// Nothing was changed: the transaction gave way to another. It may be tried again.
     #[error("the transaction gave way to another one")]
     Conflict,
@@ -146,7 +163,7 @@ impl StoreError {
     pub fn ends_the_session(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) => true,
-            Self::Busy | Self::Conflict | Self::Failed(_) => false,
+            Self::Busy | Self::Locked | Self::Conflict | Self::Failed(_) => false,
         }
     }
 
@@ -210,6 +227,10 @@ pub trait Store: Send + Sync + 'static {
     /// drops it after an error.
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError>;
 
+    /// The same, for a session that serves many keys: where somebody else has a row locked, it soon
+    /// says [`StoreError::Locked`] of the units that need it, and goes on with the others.
+    async fn connect_impatiently(&self) -> Result<Box<dyn Session>, StoreError>;
+
     /// The same, for the locks that are kept in this database.
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError>;
 
@@ -254,11 +275,14 @@ pub trait Store: Send + Sync + 'static {
 /// One connection's worth of work at a time.
 #[async_trait]
 pub trait Session: Send {
-    /// Settles each unit on its own, in order; one answer for each. A unit's error leaves the
-    /// others' answers true.
+    /// Settles each unit, one answer for each, as if they had come one by one in this order. A unit's
+    /// error leaves the others' answers true.
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>>;
 
     async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError>;
+
+    /// The newest committed state of each of these keys, in their order.
+    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError>;
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError>;
 

@@ -108,6 +108,9 @@ impl Store for Nothing {
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
         Ok(Box::new(Agreeable))
     }
+    async fn connect_impatiently(&self) -> Result<Box<dyn Session>, StoreError> {
+        self.connect().await
+    }
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
         not_here()
     }
@@ -140,13 +143,13 @@ impl Store for Nothing {
         not_here()
     }
     fn writers(&self) -> usize {
-        4
+        2
     }
     fn lock_tables(&self) -> usize {
         0
     }
     fn gathers(&self) -> usize {
-        1
+        256
     }
 }
 
@@ -164,6 +167,9 @@ impl Session for Agreeable {
         units.iter().map(agree).collect()
     }
     async fn read(&mut self, _: &Key) -> Result<Snapshot, StoreError> {
+        not_here()
+    }
+    async fn read_together(&mut self, _: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
         not_here()
     }
     async fn list(&mut self, _: &Page) -> Result<Vec<Listed>, StoreError> {

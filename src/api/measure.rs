@@ -7,10 +7,10 @@ use axum::{
     extract::{MatchedPath, Request, State},
     http::Method,
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 
-use super::problem::Kind;
+use super::{problem::Kind, refuse_ambiguity};
 use crate::metrics::{BadInput, Metrics, Op, ReadOutcome};
 
 enum Asked {
@@ -26,7 +26,10 @@ pub async fn measure(
 ) -> Response {
     let asked = path.and_then(|path| Asked::by(request.method(), path.as_str()));
     let since = Instant::now();
-    let response = next.run(request).await;
+    let response = match refuse_ambiguity(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
     let problem = response.extensions().get::<Kind>().copied();
     match asked {
         Some(Asked::Write(op)) => {

@@ -11,14 +11,18 @@ use crate::{
     engine::Engine,
     fence::{Judgement, Standing, Verdict},
     store::{Settled, Unit},
-    write::{Value, Write},
+    write::{Change, Value, Write},
 };
 
 /// One write, to its verdict.
-pub async fn settle(engine: &Engine, write: Write) -> Result<Judgement, Problem> {
-    match engine.settle(Unit::single(write.clone())).await? {
+pub async fn settle(engine: &Engine, mut write: Write) -> Result<Judgement, Problem> {
+    // What a refusal says of the write; its value goes on without being copied.
+    let change = std::mem::replace(&mut write.change, Change::Claim);
+    let asked = write.clone();
+    write.change = change;
+    match engine.settle(Unit::single(write)).await? {
         Settled::Applied { judgements, .. } => Ok(judgements[0]),
-        Settled::Refused { judgement, .. } => Err(refused(&write, &judgement)),
+        Settled::Refused { judgement, .. } => Err(refused(&asked, &judgement)),
     }
 }
 

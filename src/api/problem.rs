@@ -203,7 +203,7 @@ impl From<EngineError> for Problem {
                 "nothing was changed: this token is newer than any that is known here, and the lock \
                  service cannot be asked about it; try again",
             ),
-            EngineError::Store(StoreError::Busy | StoreError::Conflict) => (
+            EngineError::Store(StoreError::Busy | StoreError::Locked | StoreError::Conflict) => (
                 Kind::StoreUnavailable,
                 "nothing was changed: the row stayed locked by another transaction; try again",
             ),

@@ -75,13 +75,11 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
     let content_type = content_type::of_request(&parts.headers)?;
     let mut write = extract::write(&api, key, &parts.headers, Change::Claim)?;
     write.change = Change::Put(Value { body: body?, content_type });
-    let judgement = settle(&api.engine, write.clone()).await?;
+    let key = write.key.clone();
+    let judgement = settle(&api.engine, write).await?;
     let status = if judgement.key.created { StatusCode::CREATED } else { StatusCode::OK };
-    let written = Written {
-        key: &write.key,
-        version: judgement.key.version,
-        token: judgement.key.mark.token,
-    };
+    let written =
+        Written { key: &key, version: judgement.key.version, token: judgement.key.mark.token };
     Ok(with_fencing(render::json(status, &written), &judgement))
 }
 

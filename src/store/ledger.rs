@@ -16,6 +16,8 @@ pub struct Ledger {
     floor: Mark,
     /// In key order, which is the order in which every fencepost locks.
     entries: BTreeMap<Key, Entry>,
+    /// Whether the last unit changed anything.
+    changed: bool,
 }
 
 /// One row, and what is to be done to it.
@@ -23,6 +25,8 @@ pub struct Ledger {
 pub struct Entry {
     pub standing: Standing,
     pub value: ValueChange,
+    /// Whether the database has this row.
+    pub stored: bool,
     dirty: bool,
 }
 
@@ -36,16 +40,17 @@ pub enum ValueChange {
 
 impl Ledger {
     pub fn new(floor: Mark) -> Self {
-        Self { floor, entries: BTreeMap::new() }
+        Self { floor, entries: BTreeMap::new(), changed: false }
     }
 
     /// Enters a row as it was read under the lock. A key without a row has the default standing.
     pub fn enter(&mut self, key: Key, standing: Standing) {
-        self.entries.insert(key, Entry { standing, ..Entry::default() });
+        self.entries.insert(key, Entry { standing, stored: true, ..Entry::default() });
     }
 
     /// Judges a unit, and enters what it changes. All of its writes count, or none does.
     pub fn settle(&mut self, unit: &Unit) -> Settled {
+        self.changed = false;
         let before = self.entries_of(unit);
         let mut judgements = Vec::with_capacity(unit.writes().len());
         for (index, write) in unit.writes().iter().enumerate() {
@@ -53,6 +58,7 @@ impl Ledger {
             if judgement.refusal().is_some() {
                 if unit.writes().len() > 1 {
                     self.restore(before);
+                    self.changed = false;
                     // What is told of a refusal is what stands, not what was undone with it.
                     judgement.key = self.as_read(&write.key);
                     judgement.guard = self.guard(write);
@@ -62,6 +68,16 @@ impl Ledger {
             judgements.push(judgement);
         }
         Settled::Applied { judgements, value: None }
+    }
+
+    /// Whether the unit that was settled last has changed anything.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Whether a row was entered for this key.
+    pub fn is_stored(&self, key: &Key) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.stored)
     }
 
     fn entries_of(&self, unit: &Unit) -> Vec<(Key, Option<Entry>)> {
@@ -113,6 +129,7 @@ impl Ledger {
 
     fn update(&mut self, key: &Key, standing: Standing) {
         let entry = self.entries.entry(key.clone()).or_default();
+        self.changed |= entry.standing != standing;
         entry.dirty |= entry.standing != standing;
         entry.standing = standing;
     }

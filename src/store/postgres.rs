@@ -1,20 +1,28 @@
 //! The production store: Postgres 14 or newer, shared by any number of fenceposts.
 //!
-//! A write of one key is one conditional statement, judged by Postgres on the newest row
-//! (`session.rs`). Where a scope or a batch needs several rows, they are locked in key order and
-//! judged by the same rule in memory (`locked.rs`). `connection.rs` pins every setting that this
-//! relies on.
+//! A lone write of one key is one conditional statement, judged by Postgres on the newest row
+//! (`single.rs`). Writes that come together are settled together (`gathered.rs`): plain ones of many
+//! keys by one such statement (`plan.rs`, `runs.rs`); where a scope, a precondition or a client's
+//! batch needs more than that, rows are locked in key order and judged by the same rule in memory
+//! (`locked.rs`). `connection.rs` pins every setting that this relies on.
 
+mod batch;
+mod blocked;
 mod compact;
 mod connection;
 mod examination;
 mod fitness;
+mod gathered;
 mod lock_news;
 mod lock_table;
 mod locked;
+mod look;
 mod memory;
+mod plan;
 mod rows;
+mod runs;
 mod session;
+mod single;
 mod tokens;
 
 use std::{str::FromStr, time::Duration};
@@ -27,7 +35,7 @@ use sqlx::{
 };
 
 use self::{
-    connection::{Connection, Connector},
+    connection::{Connection, Connector, Patience},
     lock_news::PostgresLockNews,
     lock_table::PostgresLockTable,
     memory::PostgresMemory,
@@ -114,6 +122,11 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresSession::new(self.connector.connect().await?)))
     }
 
+    async fn connect_impatiently(&self) -> Result<Box<dyn Session>, StoreError> {
+        let connection = self.connector.connect_with(Patience::Short).await?;
+        Ok(Box::new(PostgresSession::new(connection)))
+    }
+
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
         Ok(Box::new(PostgresLockTable::new(self.connector.connect().await?)))
     }
@@ -178,8 +191,8 @@ impl Store for PostgresStore {
         4
     }
 
-    /// Each unit is a statement or a transaction of its own, so none need wait for the next.
+    /// They share a statement, a round trip and a commit.
     fn gathers(&self) -> usize {
-        1
+        256
     }
 }

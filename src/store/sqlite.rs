@@ -89,6 +89,11 @@ impl Store for SqliteStore {
         Ok(Box::new(SqliteSession::new(self.open().await?, self.writing.clone())))
     }
 
+    /// Whoever waits for the file waits for all of it.
+    async fn connect_impatiently(&self) -> Result<Box<dyn Session>, StoreError> {
+        self.connect().await
+    }
+
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
         Ok(Box::new(SqliteLockTable::new(self.open().await?, self.writing.clone())))
     }

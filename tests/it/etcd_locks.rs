@@ -1,6 +1,6 @@
 //! Locks in etcd, below HTTP: grants, order, renewal and release, and who else may see them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use etcd_client::{Txn, TxnOp};
 use fencepost::{
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{
     PATIENCE,
-    etcd::{self, unique_key},
+    etcd::{self, Etcd, unique_key},
     eventually,
     store::TestStore,
 };
@@ -140,6 +140,24 @@ async fn whoever_gives_up_leaves_neither_key_nor_lease() {
 
     assert!(authority.release(&name, grant.token).await.expect("an answer"));
     eventually("the lease is revoked", || async { etcd.leases().is_empty() }).await;
+}
+
+/// Leases may be granted ahead, but each is used once, and in the end none is left.
+#[tokio::test]
+async fn locks_in_quick_succession_have_leases_of_their_own() {
+    let (etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = etcd::authority(&etcd, &held.open().await);
+    let name = unique_key("quick");
+    let mut grants = Vec::new();
+    for _ in 0..40 {
+        let grant = acquire(&authority, &name, Duration::ZERO).await;
+        assert!(authority.release(&name, grant.token).await.expect("an answer"));
+        grants.push(grant);
+    }
+    assert!(grants.windows(2).all(|pair| pair[0].token < pair[1].token), "{grants:?}");
+    let leases: HashSet<_> = grants.iter().map(|grant| &grant.lease).collect();
+    assert_eq!(leases.len(), grants.len());
+    eventually("all leases are revoked", || async { etcd.leases().is_empty() }).await;
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@
 //! | a late copy of an earlier write | `seq`, `concurrency` (a holder's earlier write) |
 //! | a client hangs up, and its write half happens or spoils the connection | `connections`, `postgres_faults` |
 //! | a killed proxy's statement commits later | `postgres_faults` |
-//! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency` |
-//! | one bad row fails its neighbours | `mark_cache` |
-//! | two proxies deadlock | `concurrency` |
+//! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency`, `gathering` |
+//! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering` |
+//! | two proxies deadlock | `concurrency`, `gathering` |
 //! | refused writes cost a lock or a transaction | `mark_cache` |
 //! | a write is judged by an old snapshot | `waiting` |
 //! | a mark is forgotten: delete, truncate, unlogged, asynchronous commit | `guards`, `postgres_fitness`, `postgres_settings` |
@@ -45,6 +45,7 @@ mod etcd_epochs;
 mod etcd_locks;
 mod etcd_recipe;
 mod etcd_watch;
+mod gathering;
 mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.
 mod harness;

@@ -94,7 +94,7 @@ async fn a_reload_does_not_make_commits_asynchronous() {
 #[tokio::test]
 async fn connections_are_named_and_bounded() {
     const WRITERS: usize = 3;
-    const READERS: usize = 4;
+    const READERS: usize = 2;
     let url = postgres::database().await;
     let server = Fencepost::start(&url, &["--store-connections", &WRITERS.to_string()]);
     server.wait_until_ready().await;

@@ -84,6 +84,7 @@ fn not_claimed(error: &EngineError) -> Problem {
         EngineError::Store(
             StoreError::Unavailable(_)
             | StoreError::Busy
+            | StoreError::Locked
             | StoreError::Conflict
             | StoreError::Failed(_)
             | StoreError::Unknown(_)

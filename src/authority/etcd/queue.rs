@@ -95,7 +95,6 @@ impl EtcdAuthority {
             Ok(row) => self.enter_under(ask, lease, row).await,
             Err(error) => Err(error),
         };
-        self.leases.prepare(ask.ttl);
         if !matches!(entered, Ok(Some(_))) {
             self.abandon(ask, lease).await;
         }
@@ -250,6 +249,7 @@ impl EtcdAuthority {
         let held = Held { key: place.key.clone(), lease: place.lease.id, ttl: place.lease.ttl };
         self.grants.insert(token, held);
         self.believed_held.insert(ask.name.clone(), ());
+        self.leases.prepare(ask.ttl);
         Ok(Waited::Granted(Grant {
             name: ask.name.clone(),
             token,

@@ -14,14 +14,17 @@ use tokio::time::{Instant, sleep};
 
 use super::leases::{Lease, Leases};
 
-/// Whoever asks again within this time is expected to go on asking.
-const SOON: Duration = Duration::from_secs(1);
+/// Where so many leases in a row were each asked for this soon after the last, more are expected.
+const SOON: Duration = Duration::from_millis(100);
+const MANY: u32 = 8;
 
 /// How many kinds of leases, by their length, may have a spare.
 const MOST_KINDS: usize = 16;
 
-/// A spare that has lost more than this share of its time is no longer as good as a new one.
+/// A spare that has lost more than this share of its time is no longer as good as a new one, and one
+/// that nobody took for so long is not needed.
 const SHARE: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Default)]
 pub struct Spares {
@@ -31,6 +34,7 @@ pub struct Spares {
 
 struct Kind {
     asked: Instant,
+    in_a_row: u32,
     spare: Spare,
 }
 
@@ -68,7 +72,7 @@ impl Spares {
                 return;
             };
             spares.put(ttl, Spare::Ready(lease));
-            sleep(ttl / SHARE).await;
+            sleep(shelf_life(ttl)).await;
             if spares.withdraw(ttl, lease.id) {
                 leases.revoke_later(lease.id);
             }
@@ -86,12 +90,13 @@ impl Spares {
         }
         match kinds.get_mut(&ttl) {
             None => {
-                kinds.insert(ttl, Kind { asked: now, spare: Spare::None });
+                kinds.insert(ttl, Kind { asked: now, in_a_row: 0, spare: Spare::None });
                 false
             }
             Some(kind) => {
-                let again = now - std::mem::replace(&mut kind.asked, now) < SOON;
-                let wanted = again && matches!(kind.spare, Spare::None);
+                let soon = now - std::mem::replace(&mut kind.asked, now) < SOON;
+                kind.in_a_row = if soon { kind.in_a_row.saturating_add(1) } else { 0 };
+                let wanted = kind.in_a_row >= MANY && matches!(kind.spare, Spare::None);
                 if wanted {
                     kind.spare = Spare::Ordered;
                 }
@@ -123,5 +128,9 @@ impl Spares {
 }
 
 fn is_fresh(lease: &Lease) -> bool {
-    lease.renewed.elapsed() < lease.ttl / SHARE
+    lease.renewed.elapsed() < shelf_life(lease.ttl)
+}
+
+fn shelf_life(ttl: Duration) -> Duration {
+    (ttl / SHARE).min(LONGEST)
 }

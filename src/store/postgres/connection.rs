@@ -11,8 +11,8 @@ use std::{
 };
 
 use sqlx::{
-    ConnectOptions, PgConnection,
-    postgres::{PgConnectOptions, PgDatabaseError, PgListener, PgPoolOptions, PgSeverity},
+    AssertSqlSafe, ConnectOptions, PgConnection,
+    postgres::{PgConnectOptions, PgDatabaseError, PgListener, PgPoolOptions, PgRow, PgSeverity},
 };
 
 use crate::store::StoreError;
@@ -28,9 +28,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// - a statement whose client is gone must not commit later;
 /// - a peer that vanished without a word must be noticed;
 /// - and a name of our own, which nobody else sets, tells whether they have all arrived.
-const PINNED: [(&str, &str); 8] = [
+const PINNED: [(&str, &str); 7] = [
     ("default_transaction_isolation", "read committed"),
-    ("lock_timeout", "5s"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
     ("tcp_keepalives_idle", "30"),
@@ -38,6 +37,28 @@ const PINNED: [(&str, &str); 8] = [
     ("tcp_keepalives_count", "3"),
     ("fencepost.pinned", "yes"),
 ];
+
+/// How long a connection waits for somebody else's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as a client is asked to wait.
+    Long,
+    /// Longer than any fencepost needs between a lock and its commit, and no longer: others wait.
+    Short,
+}
+
+/// Batches take their keys in byte order, which keeps two of them from waiting for each other. So a
+/// join must go by that order, however small the table is. What is switched off counts as very
+/// expensive where it cannot be avoided (the floor has no index), and that must not start a compiler.
+const KEY_ORDER: [(&str, &str); 4] = [
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_seqscan", "off"),
+    ("jit", "off"),
+];
+
+/// No plan of a batch depends on its values, so it need not be made anew for each. A listing's does.
+const ONE_PLAN: [(&str, &str); 1] = [("plan_cache_mode", "force_generic_plan")];
 
 const ARE_PINNED: &str = "SELECT current_setting('fencepost.pinned', true) IS NOT NULL AS pinned";
 
@@ -48,9 +69,10 @@ const PIN_COMMIT: &str = "SELECT set_config('synchronous_commit', \
      CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' \
      END, false)";
 
-/// The same settings, for one transaction.
+/// The same settings, for one transaction. What is left is how long it waits for a lock.
 const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SET LOCAL lock_timeout = '5s'; \
+     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+     SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
      SET LOCAL idle_in_transaction_session_timeout = '10s'; \
      SET LOCAL client_connection_check_interval = '2s'; \
      SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
@@ -68,6 +90,17 @@ pub struct Connector {
 pub struct Connection {
     inner: PgConnection,
     pooled: bool,
+    patience: Patience,
+}
+
+impl Patience {
+    /// For a statement that lets itself be told how long to wait.
+    pub fn lock_timeout(self) -> &'static str {
+        match self {
+            Self::Long => "5s",
+            Self::Short => "100ms",
+        }
+    }
 }
 
 impl Connector {
@@ -80,14 +113,18 @@ impl Connector {
     }
 
     pub async fn connect(&self) -> Result<Connection, StoreError> {
-        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way())
+        self.connect_with(Patience::Long).await
+    }
+
+    pub async fn connect_with(&self, patience: Patience) -> Result<Connection, StoreError> {
+        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way(patience))
             .await
             .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
     }
 
-    async fn connect_either_way(&self) -> Result<Connection, StoreError> {
+    async fn connect_either_way(&self, patience: Patience) -> Result<Connection, StoreError> {
         if !self.pooled.load(Ordering::Relaxed) {
-            if let Some(direct) = self.connect_directly().await? {
+            if let Some(direct) = self.connect_directly(patience).await? {
                 return Ok(direct);
             }
             tracing::info!("a transaction pooler stands in front of Postgres");
@@ -95,7 +132,7 @@ impl Connector {
         }
         let options = self.options.clone().extra_float_digits(None).statement_cache_capacity(0);
         let inner = options.connect().await.map_err(refused_connection)?;
-        Ok(Connection { inner, pooled: true })
+        Ok(Connection { inner, pooled: true, patience })
     }
 
     /// A connection that can be spoken to at any time. `None` behind a pooler: there it could not.
@@ -114,7 +151,7 @@ impl Connector {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .connect_with(self.options.clone().options(PINNED))
+            .connect_with(self.pinned(Patience::Long))
             .await;
         let mut listener = match pool {
             Ok(pool) => PgListener::connect_with(&pool).await.map_err(StoreError::unavailable)?,
@@ -129,8 +166,8 @@ impl Connector {
     }
 
     /// `None` where the settings were refused, or accepted and not applied: that is a pooler.
-    async fn connect_directly(&self) -> Result<Option<Connection>, StoreError> {
-        let mut inner = match self.options.clone().options(PINNED).connect().await {
+    async fn connect_directly(&self, patience: Patience) -> Result<Option<Connection>, StoreError> {
+        let mut inner = match self.pinned(patience).connect().await {
             Ok(inner) => inner,
             Err(error) if refuses_startup_parameters(&error) => return Ok(None),
             Err(error) => return Err(refused_connection(error)),
@@ -145,7 +182,16 @@ impl Connector {
             return Ok(None);
         }
         sqlx::raw_sql(PIN_COMMIT).execute(&mut inner).await.map_err(StoreError::unavailable)?;
-        Ok(Some(Connection { inner, pooled: false }))
+        Ok(Some(Connection { inner, pooled: false, patience }))
+    }
+
+    fn pinned(&self, patience: Patience) -> PgConnectOptions {
+        let lock_timeout = [("lock_timeout", patience.lock_timeout())];
+        let options = self.options.clone().options(PINNED).options(KEY_ORDER).options(lock_timeout);
+        match patience {
+            Patience::Long => options,
+            Patience::Short => options.options(ONE_PLAN),
+        }
     }
 }
 
@@ -163,11 +209,34 @@ impl Connection {
         !self.pooled
     }
 
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+
     pub async fn begin(&mut self) -> Result<(), StoreError> {
-        let begin = if self.pooled { BEGIN_POOLED } else { "BEGIN" };
         // If this fails, the connection may be left inside a transaction: it is given up.
-        sqlx::raw_sql(begin).execute(&mut self.inner).await.map_err(StoreError::unavailable)?;
+        sqlx::raw_sql(AssertSqlSafe(self.beginning()))
+            .execute(&mut self.inner)
+            .await
+            .map_err(StoreError::unavailable)?;
         Ok(())
+    }
+
+    /// Begins, and runs `first` without another round trip; what its last statement says. If
+    /// `first` fails, there is a transaction to roll back.
+    pub async fn begin_with(&mut self, first: &'static str) -> Result<Option<PgRow>, StoreError> {
+        let mut rows = sqlx::raw_sql(AssertSqlSafe(format!("{}; {first}", self.beginning())))
+            .fetch_all(&mut self.inner)
+            .await
+            .map_err(not_applied)?;
+        Ok(rows.pop())
+    }
+
+    fn beginning(&self) -> String {
+        if !self.pooled {
+            return "BEGIN".into();
+        }
+        format!("{BEGIN_POOLED}; SET LOCAL lock_timeout = '{}'", self.patience.lock_timeout())
     }
 
     /// Behind a pooler even a single statement needs a transaction, to have its settings.

@@ -95,7 +95,9 @@ fn unfit(reason: String) -> Result<(), StoreError> {
 pub fn unanswered(error: sqlx::Error) -> StoreError {
     match not_applied(error) {
         StoreError::Failed(reason) => StoreError::Unfit(reason),
-        error @ (StoreError::Busy | StoreError::Conflict) => StoreError::unavailable(error),
+        error @ (StoreError::Busy | StoreError::Locked | StoreError::Conflict) => {
+            StoreError::unavailable(error)
+        }
         definite => definite,
     }
 }

@@ -1,37 +1,33 @@
 //! Several rows at once: lock them in key order, judge them in memory, write back what changed.
 //!
-//! The rows that a unit needs are made to exist first, so that there is something to lock; a unit
-//! that is refused rolls those placeholders back. Key order means byte order, the same in every
-//! fencepost, so two of them wait for each other only in one direction.
+//! Any number of units share the transaction, and each keeps its own verdict. Key order means byte
+//! order, the same in every fencepost, so two of them wait for each other only in one direction.
+//! A row that does not exist cannot be locked: it is judged as absent, and inserted at the end. If
+//! somebody else has inserted it meanwhile, everything is rolled back and begins again. So a unit
+//! that is refused leaves nothing behind.
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
 
 use super::{
+    batch::Batch,
     connection::not_applied,
-    rows::{standing_of, value_of},
-    session::PostgresSession,
+    look::{enter, sorted_keys},
+    rows::value_of,
+    session::{PostgresSession, surely},
 };
 use crate::{
-    fence::Refusal,
+    fence::Standing,
     store::{
         Settled, StoreError, Unit,
-        ledger::{Ledger, ValueChange},
+        ledger::{Entry, Ledger, ValueChange},
     },
     token::{Key, Mark},
     write::Value,
 };
 
-/// $1 keys. The floor comes with every row, and with none if there are no rows.
-const LOOK_AT_ROWS: &str = "
-SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
-       r.value IS NOT NULL AS present
-FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
-
-/// $1 keys, sorted.
-const MAKE_ROWS: &str = "
-INSERT INTO fencepost.resources (key)
-SELECT key FROM unnest($1::text[]) WITH ORDINALITY AS wanted (key, place) ORDER BY place
-ON CONFLICT (key) DO NOTHING";
+/// This lock keeps the floor from rising until the end, so whoever has it may read the floor.
+const TAKE_TABLE: &str = "LOCK TABLE fencepost.resources IN ROW EXCLUSIVE MODE; \
+     SELECT token FROM fencepost.floor";
 
 /// $1 keys. FOR UPDATE follows the row to its newest version, and locks in the order of the result.
 const LOCK_ROWS: &str = "
@@ -39,7 +35,7 @@ SELECT key, token, seq, version, created, digest, value IS NOT NULL AS present
 FROM fencepost.resources WHERE key = ANY($1) ORDER BY key FOR UPDATE";
 
 /// $1 keys, then one array for each column; $7 says whose value changes, to $8 and $9.
-const SAVE_ROWS: &str = "
+const UPDATE_ROWS: &str = "
 UPDATE fencepost.resources AS r SET
     token = n.token, seq = n.seq, version = n.version, created = n.created, digest = n.digest,
     value = CASE WHEN n.value_changes THEN n.value ELSE r.value END,
@@ -50,95 +46,78 @@ FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[],
      AS n (key, token, seq, version, created, digest, value_changes, value, content_type)
 WHERE r.key = n.key";
 
+/// The same arrays, for rows that are not there yet.
+const INSERT_ROWS: &str = "
+INSERT INTO fencepost.resources
+    (key, token, seq, version, created, digest, value, content_type)
+SELECT n.key, n.token, n.seq, n.version, n.created, n.digest, n.value, n.content_type
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[], $6::bytea[],
+            $7::boolean[], $8::bytea[], $9::text[]) WITH ORDINALITY
+     AS n (key, token, seq, version, created, digest, value_changes, value, content_type, place)
+ORDER BY n.place
+ON CONFLICT (key) DO NOTHING";
+
 impl PostgresSession {
-    /// Once stale, always stale: what a look without locks shows to be so needs none. A zombie
-    /// must not take the locks that the live holder needs.
-    pub(super) async fn refuse_unlocked(
+    /// Answers all these units.
+    pub(super) async fn settle_locked(
         &mut self,
-        unit: &Unit,
-    ) -> Result<Option<Settled>, StoreError> {
-        self.connection.begin_if_pooled().await?;
-        let ledger = self.look(&sorted_keys(unit)).await;
-        self.connection.end_if_pooled(&ledger).await?;
-        Ok(match ledger?.settle(unit) {
-            Settled::Refused { index, judgement }
-                if judgement.refusal() == Some(Refusal::Stale) =>
-            {
-                Some(Settled::Refused { index, judgement })
-            }
-            _ => None,
-        })
-    }
-
-    async fn look(&mut self, keys: &[Key]) -> Result<Ledger, StoreError> {
-        let names: Vec<&str> = keys.iter().map(Key::as_str).collect();
-        let rows = sqlx::query(LOOK_AT_ROWS)
-            .bind(&names)
-            .persistent(self.connection.keeps_statements())
-            .fetch_all(self.connection.raw())
-            .await
-            .map_err(not_applied)?;
-        let floor = match rows.first() {
-            Some(row) => row.try_get("floor").map_err(not_applied)?,
-            None => 0,
-        };
-        let mut ledger = Ledger::new(Mark { token: floor, seq: 0 });
-        for row in &rows {
-            if row.try_get::<Option<&str>, _>("key").map_err(not_applied)?.is_some() {
-                enter(&mut ledger, row)?;
-            }
+        batch: &mut Batch<'_>,
+        places: &[usize],
+    ) -> Result<(), StoreError> {
+        if places.is_empty() {
+            return Ok(());
         }
-        Ok(ledger)
-    }
-
-    pub(super) async fn settle_locked(&mut self, unit: &Unit) -> Result<Settled, StoreError> {
-        self.connection.begin().await?;
-        let settled = self.judge_locked(unit).await;
-        match &settled {
-            Ok((_, true)) => self.connection.commit().await?,
+        let units: Vec<&Unit> = places.iter().map(|place| &batch.units[*place]).collect();
+        let settled = match self.judge_locked(&units).await {
+            Ok((settled, true)) => {
+                batch.depart(places.iter().copied());
+                self.connection.commit().await?;
+                batch.landed();
+                settled
+            }
+            Ok((settled, false)) => {
+                self.connection.rollback().await?;
+                settled
+            }
             // If the connection is lost, so is the transaction: COMMIT was never sent.
-            Err(error) if error.ends_the_session() => {}
-            Ok((_, false)) | Err(_) => self.connection.rollback().await?,
+            Err(error) if error.ends_the_session() => return Err(surely(error)),
+            Err(error) => {
+                self.connection.rollback().await?;
+                return Err(error);
+            }
+        };
+        for (place, settled) in places.iter().zip(settled) {
+            batch.answer(*place, Ok(settled));
         }
-        settled.map(|(settled, _)| settled)
+        Ok(())
     }
 
-    /// The answer, and whether there is anything to commit.
-    async fn judge_locked(&mut self, unit: &Unit) -> Result<(Settled, bool), StoreError> {
-        let mut ledger = self.lock(&sorted_keys(unit)).await?;
-        let mut settled = ledger.settle(unit);
-        if let Settled::Applied { value, .. } = &mut settled
-            && unit.read_back
-        {
-            *value = self.read_locked(&unit.writes()[0].key).await?;
+    /// The answers, and whether there is anything to commit.
+    async fn judge_locked(&mut self, units: &[&Unit]) -> Result<(Vec<Settled>, bool), StoreError> {
+        let mut ledger = self.lock(&sorted_keys(units.iter().copied())).await?;
+        let mut answers = Vec::with_capacity(units.len());
+        for unit in units {
+            let mut settled = ledger.settle(unit);
+            if let Settled::Applied { value, .. } = &mut settled
+                && unit.read_back
+            {
+                *value = self.value_now(&ledger, &unit.writes()[0].key).await?;
+            }
+            answers.push(settled);
         }
         let changed = self.save(&ledger).await?;
-        Ok((settled, changed))
+        Ok((answers, changed))
     }
 
     async fn lock(&mut self, keys: &[Key]) -> Result<Ledger, StoreError> {
+        let floor = self.connection.begin_with(TAKE_TABLE).await?;
+        let no_floor = || StoreError::Unfit("the floor is gone".into());
+        let floor: i64 = floor.ok_or_else(no_floor)?.try_get("token").map_err(not_applied)?;
         let names: Vec<&str> = keys.iter().map(Key::as_str).collect();
-        let keep = self.connection.keeps_statements();
-        sqlx::query(MAKE_ROWS)
-            .bind(&names)
-            .persistent(keep)
-            .execute(self.connection.raw())
-            .await
-            .map_err(not_applied)?;
         let rows = sqlx::query(LOCK_ROWS)
             .bind(&names)
-            .persistent(keep)
+            .persistent(self.connection.keeps_statements())
             .fetch_all(self.connection.raw())
-            .await
-            .map_err(not_applied)?;
-        if rows.len() != keys.len() {
-            // A compaction took a row between the two statements. Begin again.
-            return Err(StoreError::Conflict);
-        }
-        // Read last: this transaction's lock on the table now keeps the floor from rising.
-        let floor: i64 = sqlx::query_scalar("SELECT token FROM fencepost.floor")
-            .persistent(keep)
-            .fetch_one(self.connection.raw())
             .await
             .map_err(not_applied)?;
         let mut ledger = Ledger::new(Mark { token: floor, seq: 0 });
@@ -148,82 +127,78 @@ impl PostgresSession {
         Ok(ledger)
     }
 
-    async fn read_locked(&mut self, key: &Key) -> Result<Option<Value>, StoreError> {
+    /// As this transaction will leave it: a fenced read may follow a put that it came with.
+    async fn value_now(&mut self, ledger: &Ledger, key: &Key) -> Result<Option<Value>, StoreError> {
+        match ledger.value(key) {
+            ValueChange::Set(value) => return Ok(Some(value.clone())),
+            ValueChange::Cleared => return Ok(None),
+            ValueChange::Kept => {}
+        }
         let row = sqlx::query("SELECT value, content_type FROM fencepost.resources WHERE key = $1")
             .bind(key.as_str())
             .persistent(self.connection.keeps_statements())
-            .fetch_one(self.connection.raw())
+            .fetch_optional(self.connection.raw())
             .await
             .map_err(not_applied)?;
-        value_of(&row).map_err(not_applied)
+        row.as_ref().map_or(Ok(None), value_of).map_err(not_applied)
     }
 
+    /// Whether there was anything to save.
     async fn save(&mut self, ledger: &Ledger) -> Result<bool, StoreError> {
-        let changes: Vec<_> = ledger.changes().collect();
-        if changes.is_empty() {
-            return Ok(false);
+        let (stored, fresh): (Vec<_>, Vec<_>) =
+            ledger.changes().partition(|(_, entry)| entry.stored);
+        if !stored.is_empty() {
+            let saved = self.save_rows(UPDATE_ROWS, &stored).await?;
+            if saved != stored.len() as u64 {
+                let said = format!("{saved} of {} locked rows were saved", stored.len());
+                return Err(StoreError::Failed(said));
+            }
         }
-        let column = |f: fn(&crate::fence::Standing) -> i64| -> Vec<i64> {
-            changes.iter().map(|(_, entry)| f(&entry.standing)).collect()
-        };
-        let values: Vec<Option<&Value>> = changes
-            .iter()
-            .map(|(_, entry)| match &entry.value {
-                ValueChange::Set(value) => Some(value),
-                ValueChange::Kept | ValueChange::Cleared => None,
-            })
-            .collect();
-        let saved = sqlx::query(SAVE_ROWS)
-            .bind(changes.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>())
-            .bind(column(|standing| standing.mark.token))
-            .bind(column(|standing| standing.mark.seq))
-            .bind(column(|standing| standing.version.get()))
-            .bind(changes.iter().map(|(_, entry)| entry.standing.created).collect::<Vec<_>>())
-            .bind(
-                changes
-                    .iter()
-                    .map(|(_, entry)| entry.standing.digest.map(Vec::from))
-                    .collect::<Vec<_>>(),
-            )
-            .bind(
-                changes
-                    .iter()
-                    .map(|(_, entry)| entry.value != ValueChange::Kept)
-                    .collect::<Vec<_>>(),
-            )
-            .bind(values.iter().map(|value| value.map(|value| &value.body[..])).collect::<Vec<_>>())
-            .bind(
-                values
-                    .iter()
-                    .map(|value| value.map(|value| value.content_type.as_str()))
-                    .collect::<Vec<_>>(),
-            )
+        if !fresh.is_empty() && self.save_rows(INSERT_ROWS, &fresh).await? != fresh.len() as u64 {
+            // Somebody was faster. The next attempt finds their row, and locks it.
+            return Err(StoreError::Conflict);
+        }
+        Ok(!stored.is_empty() || !fresh.is_empty())
+    }
+
+    async fn save_rows(
+        &mut self,
+        statement: &'static str,
+        changes: &[(&Key, &Entry)],
+    ) -> Result<u64, StoreError> {
+        let saved = bind(statement, changes)
             .persistent(self.connection.keeps_statements())
             .execute(self.connection.raw())
             .await
-            .map_err(not_applied)?
-            .rows_affected();
-        if saved != changes.len() as u64 {
-            return Err(StoreError::Failed(format!(
-                "{saved} of {} locked rows were saved",
-                changes.len()
-            )));
-        }
-        Ok(true)
+            .map_err(not_applied)?;
+        Ok(saved.rows_affected())
     }
 }
 
-/// In the order in which every fencepost locks.
-fn sorted_keys(unit: &Unit) -> Vec<Key> {
-    let mut keys: Vec<Key> = unit.keys().cloned().collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
-}
-
-fn enter(ledger: &mut Ledger, row: &PgRow) -> Result<(), StoreError> {
-    let name: &str = row.try_get("key").map_err(not_applied)?;
-    let key = Key::new(name).map_err(StoreError::unavailable)?;
-    ledger.enter(key, standing_of(row).map_err(not_applied)?);
-    Ok(())
+fn bind<'q>(
+    statement: &'static str,
+    changes: &[(&'q Key, &'q Entry)],
+) -> Query<'q, Postgres, PgArguments> {
+    let column = |f: fn(&Standing) -> i64| -> Vec<i64> {
+        changes.iter().map(|(_, entry)| f(&entry.standing)).collect()
+    };
+    let digests = changes.iter().map(|(_, entry)| entry.standing.digest.map(Vec::from));
+    let values: Vec<Option<&Value>> = changes
+        .iter()
+        .map(|(_, entry)| match &entry.value {
+            ValueChange::Set(value) => Some(value),
+            ValueChange::Kept | ValueChange::Cleared => None,
+        })
+        .collect();
+    let types = values.iter().map(|value| value.map(|value| value.content_type.as_str()));
+    sqlx::query(statement)
+        .bind(changes.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>())
+        .bind(column(|standing| standing.mark.token))
+        .bind(column(|standing| standing.mark.seq))
+        .bind(column(|standing| standing.version.get()))
+        .bind(changes.iter().map(|(_, entry)| entry.standing.created).collect::<Vec<_>>())
+        .bind(digests.collect::<Vec<_>>())
+        .bind(changes.iter().map(|(_, entry)| entry.value != ValueChange::Kept).collect::<Vec<_>>())
+        .bind(values.iter().map(|value| value.map(|value| &value.body[..])).collect::<Vec<_>>())
+        .bind(types.collect::<Vec<_>>())
 }

@@ -16,6 +16,14 @@ pub struct Found {
     pub value: Option<Value>,
 }
 
+impl Found {
+    /// No row.
+    pub fn nothing(floor: i64) -> Self {
+        let floor = Mark { token: floor, seq: 0 };
+        Self { standing: Standing::default(), floor, value: None }
+    }
+}
+
 /// A row that may be missing, as a left join to the floor gives it.
 pub fn found(row: &PgRow) -> Result<Found, sqlx::Error> {
     let floor = Mark { token: row.try_get("floor")?, seq: 0 };

@@ -1,26 +1,19 @@
-//! One write, one statement: the fence as a condition that Postgres evaluates.
-//!
-//! `UPDATE … WHERE` waits for a locked row and then judges its newest version, so a write that
-//! waited behind a higher token comes out stale. It costs a refused write neither a lock nor a
-//! transaction id. Only where the statement's snapshot has no row does the `INSERT` run, and it
-//! yields to whoever inserted first. If neither wrote, nothing was changed, and a read of the row
-//! explains why; the rare cases that the read cannot settle go on to the locked path.
+//! One connection's worth of work at a time: writes (`gathered.rs`), and reads, which are here.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::Row;
 
 use super::{
-    connection::{Connection, maybe_applied, not_applied},
+    batch::Batch,
+    connection::{Connection, not_applied},
     fitness,
-    rows::{Found, found, listed, value_of},
+    rows::{Found, found, listed},
 };
 use crate::{
-    fence::{self, Judgement, Standing, Verdict},
     store::{Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix},
-    token::{Key, Mark, Version},
-    write::{Change, Precondition, Rule, Value, Write},
+    token::Key,
 };
 
 /// After this the connection is given up and the outcome called unknown. It is longer than
@@ -30,56 +23,8 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 /// For a sign of life. It waits for no row.
 pub(super) const PING_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Attempts at a transaction that Postgres aborts to break a deadlock.
-const ATTEMPTS: usize = 5;
-
-/// $1 key, $2 token, $3 seq or 0, $4 digest, $5 value or null to delete, $6 content type,
-/// $7 rule `above`, $8 version to match or null, $9 must be absent.
-const WRITE: &str = "
-WITH updated AS (
-    UPDATE fencepost.resources AS r SET
-        token = $2, seq = $3, digest = $4, value = $5, content_type = $6, touched_at = now(),
-        version = CASE WHEN $5 IS NULL AND r.value IS NULL THEN r.version ELSE r.version + 1 END,
-        created = $5 IS NOT NULL AND r.value IS NULL
-    WHERE r.key = $1
-      AND $2 >= (SELECT token FROM fencepost.floor)
-      AND (r.token < $2 OR (r.token = $2
-           AND CASE WHEN $3 > 0 THEN r.seq < $3 ELSE r.seq = 0 AND NOT $7 END))
-      AND ($8 IS NULL OR (r.value IS NOT NULL AND r.version = $8))
-      AND NOT ($9 AND r.value IS NOT NULL)
-    RETURNING r.version, r.created
-), inserted AS (
-    INSERT INTO fencepost.resources (key, token, seq, digest, value, content_type, version, created)
-    SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $5 IS NULL THEN 0 ELSE 1 END, $5 IS NOT NULL
-    WHERE $8 IS NULL
-      AND $2 >= (SELECT token FROM fencepost.floor)
-      AND NOT EXISTS (SELECT FROM fencepost.resources WHERE key = $1)
-    ON CONFLICT (key) DO NOTHING
-    RETURNING version, created
-)
-SELECT version, created FROM updated UNION ALL SELECT version, created FROM inserted";
-
-/// $1 key, $2 token, $3 seq or 0, $4 digest, $5 whether the value is wanted back.
-const CLAIM: &str = "
-WITH updated AS (
-    UPDATE fencepost.resources AS r SET
-        token = $2, seq = $3, digest = $4, created = false, touched_at = now()
-    WHERE r.key = $1
-      AND $2 >= (SELECT token FROM fencepost.floor)
-      AND (r.token < $2 OR (r.token = $2 AND r.seq < $3))
-    RETURNING r.version, r.value IS NOT NULL AS present,
-              CASE WHEN $5 THEN r.value END AS value,
-              CASE WHEN $5 THEN r.content_type END AS content_type
-), inserted AS (
-    INSERT INTO fencepost.resources (key, token, seq, digest)
-    SELECT $1, $2, $3, $4
-    WHERE $2 >= (SELECT token FROM fencepost.floor)
-      AND NOT EXISTS (SELECT FROM fencepost.resources WHERE key = $1)
-    ON CONFLICT (key) DO NOTHING
-    RETURNING version, false AS present, value, content_type
-)
-SELECT version, present, value, content_type FROM updated
-UNION ALL SELECT version, present, value, content_type FROM inserted";
+/// A larger value is read by itself, so that a batch of reads stays small in memory.
+const LARGE_BYTES: i32 = 64 << 10;
 
 /// $1 key, $2 whether the value is wanted.
 const READ: &str = "
@@ -88,6 +33,14 @@ SELECT f.token AS floor, r.token, r.seq, r.version, r.created, r.digest,
        CASE WHEN $2 THEN r.value END AS value,
        CASE WHEN $2 THEN r.content_type END AS content_type
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = $1";
+
+/// $1 keys, $2 how many bytes are too many. The floor comes with every row, and also if there is none.
+const READ_TOGETHER: &str = "
+SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
+       r.value IS NOT NULL AS present, octet_length(r.value) > $2 AS large,
+       CASE WHEN octet_length(r.value) <= $2 THEN r.value END AS value,
+       CASE WHEN octet_length(r.value) <= $2 THEN r.content_type END AS content_type
+FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
 const LIST: &str = "
@@ -106,143 +59,7 @@ impl PostgresSession {
         Self { connection }
     }
 
-    async fn settle_unit(&mut self, unit: &Unit) -> Result<Settled, StoreError> {
-        for _ in 1..ATTEMPTS {
-            match self.settle_once(unit).await {
-                Err(StoreError::Conflict) => {}
-                settled => return settled,
-            }
-        }
-        self.settle_once(unit).await
-    }
-
-    async fn settle_once(&mut self, unit: &Unit) -> Result<Settled, StoreError> {
-        if let [write] = unit.writes()
-            && write.scope.is_none()
-            && let Some(settled) = self.settle_in_one_statement(write, unit.read_back).await?
-        {
-            return Ok(settled);
-        }
-        if let Some(refused) = self.refuse_unlocked(unit).await? {
-            return Ok(refused);
-        }
-        self.settle_locked(unit).await
-    }
-
-    /// `None` where the row changed between the statement and its explanation, or where a failed
-    /// precondition has to raise the mark.
-    async fn settle_in_one_statement(
-        &mut self,
-        write: &Write,
-        read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
-        self.connection.begin_if_pooled().await?;
-        let attempt = self.write_or_explain(write, read_back).await;
-        self.connection.end_if_pooled(&attempt).await?;
-        attempt
-    }
-
-    async fn write_or_explain(
-        &mut self,
-        write: &Write,
-        read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
-        let written = match &write.change {
-            Change::Put(value) => self.put_or_delete(write, Some(value)).await?,
-            Change::Delete => self.put_or_delete(write, None).await?,
-            Change::Claim => self.claim(write, read_back).await?,
-        };
-        match written {
-            Some(settled) => Ok(Some(settled)),
-            None => self.explain(write, read_back).await,
-        }
-    }
-
-    async fn put_or_delete(
-        &mut self,
-        write: &Write,
-        value: Option<&Value>,
-    ) -> Result<Option<Settled>, StoreError> {
-        let version = match write.precondition {
-            Some(Precondition::Version(version)) => Some(version.get()),
-            Some(Precondition::Absent) | None => None,
-        };
-        let mark = Mark::at(write.token, write.seq);
-        let digest = write.digest();
-        let row = sqlx::query(WRITE)
-            .bind(write.key.as_str())
-            .bind(mark.token)
-            .bind(mark.seq)
-            .bind(digest.as_ref().map(<[u8; 32]>::as_slice))
-            .bind(value.map(|value| &value.body[..]))
-            .bind(value.map(|value| value.content_type.as_str()))
-            .bind(write.rule == Rule::Above)
-            .bind(version)
-            .bind(write.precondition == Some(Precondition::Absent))
-            .persistent(self.connection.keeps_statements())
-            .fetch_optional(self.connection.raw())
-            .await
-            .map_err(maybe_applied)?;
-        let Some(row) = row else { return Ok(None) };
-        let standing = Standing {
-            mark,
-            version: Version::from_stored(row.try_get("version").map_err(maybe_applied)?),
-            present: value.is_some(),
-            created: row.try_get("created").map_err(maybe_applied)?,
-            digest,
-        };
-        Ok(Some(accepted(standing, None)))
-    }
-
-    async fn claim(
-        &mut self,
-        write: &Write,
-        read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
-        let mark = Mark::at(write.token, write.seq);
-        let digest = write.digest();
-        let row = sqlx::query(CLAIM)
-            .bind(write.key.as_str())
-            .bind(mark.token)
-            .bind(mark.seq)
-            .bind(digest.as_ref().map(<[u8; 32]>::as_slice))
-            .bind(read_back)
-            .persistent(self.connection.keeps_statements())
-            .fetch_optional(self.connection.raw())
-            .await
-            .map_err(maybe_applied)?;
-        let Some(row) = row else { return Ok(None) };
-        let standing = Standing {
-            mark,
-            version: Version::from_stored(row.try_get("version").map_err(maybe_applied)?),
-            present: row.try_get("present").map_err(maybe_applied)?,
-            created: false,
-            digest,
-        };
-        Ok(Some(accepted(standing, value_of(&row).map_err(maybe_applied)?)))
-    }
-
-    /// The statement wrote nothing. If the rule, applied to the row as it is now, changes nothing
-    /// either, then its verdict is the answer.
-    async fn explain(
-        &mut self,
-        write: &Write,
-        read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
-        let found = self.find(&write.key, read_back).await?;
-        let judgement = fence::judge(write, &found.standing, None, found.floor);
-        if judgement.passed_the_fence() && judgement.key != found.standing {
-            return Ok(None);
-        }
-        Ok(Some(match judgement.verdict {
-            Verdict::Refused(_) => Settled::Refused { index: 0, judgement },
-            Verdict::Accepted | Verdict::Replayed => {
-                Settled::Applied { judgements: vec![judgement], value: found.value }
-            }
-        }))
-    }
-
-    async fn find(&mut self, key: &Key, with_value: bool) -> Result<Found, StoreError> {
+    pub(super) async fn find(&mut self, key: &Key, with_value: bool) -> Result<Found, StoreError> {
         let row = sqlx::query(READ)
             .bind(key.as_str())
             .bind(with_value)
@@ -257,10 +74,43 @@ impl PostgresSession {
         self.connection.begin_if_pooled().await?;
         let found = self.find(key, true).await;
         self.connection.end_if_pooled(&found).await?;
-        let Found { mut standing, floor, value } = found?;
-        let own = standing.mark.token;
-        standing.mark = standing.mark.max(floor);
-        Ok(Snapshot { standing, own, value })
+        Ok(snapshot(found?))
+    }
+
+    async fn read_together_now(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
+        let names: Vec<&str> = keys.iter().map(Key::as_str).collect();
+        self.connection.begin_if_pooled().await?;
+        let rows = sqlx::query(READ_TOGETHER)
+            .bind(&names)
+            .bind(LARGE_BYTES)
+            .persistent(self.connection.keeps_statements())
+            .fetch_all(self.connection.raw())
+            .await
+            .map_err(not_applied);
+        self.connection.end_if_pooled(&rows).await?;
+        let rows = rows?;
+        let no_floor = || StoreError::Unfit("the floor is gone".into());
+        let floor = rows.first().ok_or_else(no_floor)?;
+        let floor: i64 = floor.try_get("floor").map_err(not_applied)?;
+        let mut places = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            if let Some(name) = row.try_get::<Option<&str>, _>("key").map_err(not_applied)? {
+                places.insert(name, row);
+            }
+        }
+        let mut snapshots = Vec::with_capacity(keys.len());
+        for key in keys {
+            let found = match places.get(key.as_str()) {
+                None => Found::nothing(floor),
+                Some(row) if row.try_get("large").unwrap_or(None) == Some(true) => {
+                    snapshots.push(self.read_now(key).await?);
+                    continue;
+                }
+                Some(row) => found(row).map_err(not_applied)?,
+            };
+            snapshots.push(snapshot(found));
+        }
+        Ok(snapshots)
     }
 
     async fn list_now(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -279,26 +129,28 @@ impl PostgresSession {
     }
 }
 
+fn snapshot(found: Found) -> Snapshot {
+    let Found { mut standing, floor, value } = found;
+    let own = standing.mark.token;
+    standing.mark = standing.mark.max(floor);
+    Snapshot { standing, own, value }
+}
+
 #[async_trait]
 impl Session for PostgresSession {
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
-        let mut lost: Option<StoreError> = None;
-        let mut answers = Vec::with_capacity(units.len());
-        for unit in units {
-            if let Some(error) = &lost {
-                // Never sent, so certainly not applied.
-                answers.push(Err(surely(error.clone())));
-                continue;
-            }
-            let settled = within(DEADLINE, self.settle_unit(unit)).await;
-            lost = settled.as_ref().err().filter(|error| error.ends_the_session()).cloned();
-            answers.push(settled);
-        }
-        answers
+        let mut batch = Batch::new(units);
+        let all = (0..units.len()).collect();
+        let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
+        batch.finish(ended, surely)
     }
 
     async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
         within(DEADLINE, self.read_now(key)).await.map_err(surely)
+    }
+
+    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
+        within(DEADLINE, self.read_together_now(keys)).await.map_err(surely)
     }
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -324,10 +176,4 @@ pub(super) fn surely(error: StoreError) -> StoreError {
         StoreError::Unknown(reason) => StoreError::Unavailable(reason),
         definite => definite,
     }
-}
-
-/// The statement wrote, so the token was at or above every mark, and is the mark now.
-fn accepted(standing: Standing, value: Option<Value>) -> Settled {
-    let judgement = Judgement { verdict: Verdict::Accepted, key: standing, guard: standing.mark };
-    Settled::Applied { judgements: vec![judgement], value }
 }

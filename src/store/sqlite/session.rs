@@ -105,6 +105,14 @@ impl Session for SqliteSession {
         Ok(Snapshot { standing, own, value })
     }
 
+    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
+        let mut snapshots = Vec::with_capacity(keys.len());
+        for key in keys {
+            snapshots.push(self.read(key).await?);
+        }
+        Ok(snapshots)
+    }
+
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
         let rows = sqlx::query(
             "SELECT key, version, max(token, (SELECT token FROM floor)) AS token,

@@ -11,7 +11,7 @@ use super::postgres::{connect, execute, name_of};
 pub const PINNED: [(&str, &str); 5] = [
     ("transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
-    ("lock_timeout", "5s"),
+    ("lock_timeout", "100ms"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
 ];

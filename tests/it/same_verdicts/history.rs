@@ -98,13 +98,12 @@ impl Unit {
     }
 }
 
-impl From<RealUnit> for store::Unit {
-    fn from(unit: RealUnit) -> Self {
-        if unit.read_back {
-            let [claim] = <[Write; 1]>::try_from(unit.writes).expect("one claim");
-            return Self::fenced_read(claim);
+impl RealUnit {
+    pub fn for_store(&self) -> store::Unit {
+        if self.read_back {
+            return store::Unit::fenced_read(self.writes[0].clone());
         }
-        Self::atomic(unit.writes)
+        store::Unit::atomic(self.writes.clone())
     }
 }
 
@@ -168,6 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => unit().prop_map(|unit| Step::Settle(vec![unit])),
         8 => vec(unit(), 2..6).prop_map(Step::Settle),
+        4 => vec(prop_oneof![6 => plain_put(), 1 => unit()], 3..12).prop_map(Step::Settle),
         2 => age().prop_map(Step::RaiseFloor),
         1 => Just(Step::Compact),
     ]
@@ -184,6 +184,16 @@ fn unit() -> impl Strategy<Value = Unit> {
         1 => fenced_read,
         1 => batch().prop_map(Unit::Batch),
     ]
+}
+
+/// What most clients send, so that many share a statement and some share a row.
+fn plain_put() -> impl Strategy<Value = Unit> {
+    let body = prop_oneof![Just("x"), Just("y")];
+    (key(), body, age()).prop_map(|(key, body, token)| {
+        let change = Draw::Put(body);
+        let rule = Rule::AtLeast;
+        Unit::Single(Draft { key, change, token, seq: None, scope: None, rule, only_if: None })
+    })
 }
 
 /// Each key at most once, in any order.

@@ -9,7 +9,7 @@ use fencepost::{
     write::{Change, Value, Write},
 };
 
-use super::{comparable, history::RealUnit};
+use super::history::RealUnit;
 
 #[derive(Clone)]
 pub struct Model {
@@ -68,7 +68,7 @@ impl Model {
             judgements.push(judgement);
         }
         let value = self.row(&unit.writes[0].key).value.filter(|_| unit.read_back);
-        comparable(Settled::Applied { judgements, value })
+        Settled::Applied { judgements, value }
     }
 
     fn write(&mut self, write: &Write) -> Judgement {

@@ -1,0 +1,96 @@
+//! What a lane does with a write once its fate is known.
+
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Instant,
+};
+
+use super::{
+    EngineError,
+    link::Link,
+    marks::Marks,
+    queue::{Reply, Waiting},
+};
+use crate::{
+    metrics::{Begun, Metrics},
+    store::{Settled, StoreError, Unit},
+};
+
+/// A unit on its way to the store, and whoever waits for it.
+pub struct Writing {
+    pub unit: Unit,
+    pub begun: Begun,
+    pub reply: Reply<Settled>,
+}
+
+/// Marks are learned and writes are counted here, before they are answered.
+#[derive(Clone)]
+pub struct Desk {
+    pub marks: Arc<Marks>,
+    pub metrics: Arc<Metrics>,
+    /// How many wait behind others for a locked row.
+    pub detoured: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    /// Has these settled together, and answers them; except for those that have to wait for
+    /// somebody else's lock, which come back.
+    pub async fn settle(
+        &self,
+        link: &mut Link,
+        taken: Vec<Waiting<Writing>>,
+    ) -> Vec<Waiting<Writing>> {
+        let mut units = Vec::with_capacity(taken.len());
+        let mut askers = Vec::with_capacity(taken.len());
+        for waiting in taken {
+            // The unit must be seen as one of a slice, and be given back if it has to wait.
+            let (since, Writing { unit, begun, reply }) = waiting.take_apart();
+            units.push(unit);
+            askers.push((since, begun, reply));
+        }
+        let answers = match link.session().await {
+            Ok(session) => {
+                let since = Instant::now();
+                let answers = session.settle(&units).await;
+                let writes = units.iter().zip(&answers).filter_map(|(unit, answer)| {
+                    // Those will be counted where they are settled.
+                    let elsewhere = matches!(answer, Err(StoreError::Locked));
+                    (!elsewhere).then(|| unit.writes().len())
+                });
+                match writes.sum() {
+                    0 => {}
+                    writes => self.metrics.settled_together(writes, since.elapsed()),
+                }
+                answers
+            }
+            Err(error) => units.iter().map(|_| Err(error.clone())).collect(),
+        };
+        debug_assert_eq!(answers.len(), units.len(), "every unit has an answer of its own");
+        let mut blocked = Vec::new();
+        for ((unit, answer), (since, begun, reply)) in units.into_iter().zip(answers).zip(askers) {
+            match &answer {
+                Ok(settled) => {
+                    self.marks.learn(&unit, settled);
+                    self.metrics.writes.settled_by_store(begun, &unit, settled);
+                }
+                Err(StoreError::Locked) => {
+                    blocked.push(Waiting::since(since, Writing { unit, begun, reply }));
+                    continue;
+                }
+                Err(error) => {
+                    self.metrics.writes.failed(begun);
+                    link.note(error);
+                }
+            }
+            // Whoever asked may have hung up. The write stands all the same.
+            let _ = reply.send(answer.map_err(EngineError::from));
+        }
+        blocked
+    }
+
+    pub fn turn_away(&self, writing: Writing, error: EngineError) {
+        self.metrics.writes.failed(writing.begun);
+        // Whoever asked may have hung up, and need not hear of it.
+        let _ = writing.reply.send(Err(error));
+    }
+}

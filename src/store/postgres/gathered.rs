@@ -1,0 +1,115 @@
+//! What came together is settled together, and answered as if it had come one by one.
+//!
+//! 1. Plain writes of distinct keys: one conditional statement (`runs.rs`), which commits.
+//! 2. Whatever it did not write, and everything else: one look without locks (`look.rs`). What
+//!    changes nothing is answered by it, so a zombie takes no lock that the live holder needs.
+//! 3. Plain writes of keys that have no row: one insert, which commits.
+//! 4. The rest: all their rows locked in key order, judged in memory, one commit (`locked.rs`).
+//!
+//! A key is in one of these parts with all its units, so their order is kept.
+//!
+//! If a part fails as a whole, nothing of it was applied, and it is tried again in halves, down to
+//! the one unit that is guilty. After an unknown outcome nothing is tried again.
+
+use futures_util::{FutureExt, future::BoxFuture};
+
+use super::{batch::Batch, plan::plan, session::PostgresSession};
+use crate::store::StoreError;
+
+/// Attempts at a transaction that Postgres aborts to break a deadlock.
+const ATTEMPTS: usize = 5;
+
+impl PostgresSession {
+    /// Answers all these units, unless the session ends.
+    pub(super) fn settle_some<'a>(
+        &'a mut self,
+        batch: &'a mut Batch<'_>,
+        places: Vec<usize>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            let mut attempts = 0;
+            let mut blocked = false;
+            loop {
+                let rest = batch.unanswered(&places);
+                let attempt = match rest[..] {
+                    [] => return Ok(()),
+                    [only] => self.settle_alone(batch, only).await,
+                    _ => self.settle_together(batch, &rest).await,
+                };
+                let Err(error) = attempt else { return Ok(()) };
+                if error.ends_the_session() {
+                    return Err(error);
+                }
+                // It was an answer: nothing of what was in flight was applied.
+                batch.landed();
+                attempts += 1;
+                let rest = batch.unanswered(&rest);
+                match error {
+                    StoreError::Conflict if attempts < ATTEMPTS => {}
+                    StoreError::Busy if !blocked => {
+                        blocked = true;
+                        self.set_aside_what_is_blocked(batch, &rest).await?;
+                    }
+                    StoreError::Busy => {
+                        let error = self.gives_up_on_a_lock();
+                        for place in rest {
+                            batch.answer(place, Err(error.clone()));
+                        }
+                        return Ok(());
+                    }
+                    error if rest.len() == 1 => {
+                        batch.answer(rest[0], Err(error));
+                        return Ok(());
+                    }
+                    _ => {
+                        let (first, second) = rest.split_at(rest.len() / 2);
+                        self.settle_some(batch, first.to_vec()).await?;
+                        self.settle_some(batch, second.to_vec()).await?;
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+
+    async fn settle_together(
+        &mut self,
+        batch: &mut Batch<'_>,
+        places: &[usize],
+    ) -> Result<(), StoreError> {
+        let mut runs = plan(batch.units, places).runs;
+        self.update_runs(batch, &runs).await?;
+        let rest = batch.unanswered(places);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let ledger = self.settle_by_look(batch, &rest).await?;
+        runs.retain(|run| !batch.is_answered(run.places[0]) && !ledger.is_stored(run.key()));
+        self.insert_runs(batch, &runs).await?;
+        let rest = batch.unanswered(&rest);
+        self.settle_locked(batch, &rest).await
+    }
+
+    async fn settle_alone(
+        &mut self,
+        batch: &mut Batch<'_>,
+        place: usize,
+    ) -> Result<(), StoreError> {
+        let unit = &batch.units[place];
+        if let [write] = unit.writes()
+            && write.scope.is_none()
+        {
+            batch.depart([place]);
+            let settled = self.settle_in_one_statement(write, unit.read_back).await?;
+            batch.landed();
+            if let Some(settled) = settled {
+                batch.answer(place, Ok(settled));
+                return Ok(());
+            }
+        }
+        self.settle_by_look(batch, &[place]).await?;
+        let rest = batch.unanswered(&[place]);
+        self.settle_locked(batch, &rest).await
+    }
+}

@@ -1,0 +1,110 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    token::{Seq, Token},
+    write::Precondition,
+};
+
+fn put(key: &str, token: i64) -> Write {
+    let value = Value { body: Bytes::from_static(b"x"), content_type: "text/plain".into() };
+    Write { change: Change::Put(value), ..claim(key, token) }
+}
+
+fn claim(key: &str, token: i64) -> Write {
+    Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap())
+}
+
+fn with_seq(write: Write, seq: i64) -> Write {
+    Write { seq: Seq::new(seq), ..write }
+}
+
+/// The runs as (key, places), and the places of the others.
+fn planned(writes: Vec<Write>) -> (Vec<(String, Vec<usize>)>, Vec<usize>) {
+    let units: Vec<Unit> = writes.into_iter().map(Unit::single).collect();
+    planned_units(&units)
+}
+
+fn planned_units(units: &[Unit]) -> (Vec<(String, Vec<usize>)>, Vec<usize>) {
+    let places: Vec<usize> = (0..units.len()).collect();
+    let plan = plan(units, &places);
+    let runs = plan.runs.iter().map(|run| (run.key().to_string(), run.places.clone()));
+    (runs.collect(), plan.others)
+}
+
+fn run(key: &str, places: &[usize]) -> (String, Vec<usize>) {
+    (key.into(), places.to_vec())
+}
+
+#[test]
+fn plain_writes_of_many_keys_are_runs_in_byte_order() {
+    let (runs, others) = planned(vec![put("b", 1), put("a/é", 2), put("a/z", 3), put("B", 1)]);
+    assert_eq!(runs, [run("B", &[3]), run("a/z", &[2]), run("a/é", &[1]), run("b", &[0])]);
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn puts_of_one_key_under_one_token_are_one_run() {
+    let (runs, others) = planned(vec![put("k", 1), put("j", 1), put("k", 1), put("k", 1)]);
+    assert_eq!(runs, [run("j", &[1]), run("k", &[0, 2, 3])]);
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn a_key_with_anything_else_is_left_alone_as_a_whole_and_in_order() {
+    let delete = Write { change: Change::Delete, ..claim("k", 1) };
+    let above = Write { rule: Rule::Above, ..put("k", 1) };
+    let conditional = Write { precondition: Some(Precondition::Absent), ..put("k", 1) };
+    for odd in [put("k", 2), with_seq(put("k", 1), 1), delete, above, conditional, claim("k", 1)] {
+        for order in [[0, 1], [1, 0]] {
+            let pair = [put("k", 1), odd.clone()];
+            let mut writes: Vec<Write> = order.iter().map(|&place| pair[place].clone()).collect();
+            writes.insert(1, put("other", 1));
+            let (runs, others) = planned(writes);
+            assert_eq!(runs, [run("other", &[1])], "{odd:?}");
+            assert_eq!(others, [0, 2], "{odd:?}");
+        }
+    }
+}
+
+#[test]
+fn one_ordered_write_or_delete_of_a_key_is_a_run() {
+    let delete = Write { change: Change::Delete, ..claim("d", 1) };
+    let above = Write { rule: Rule::Above, ..with_seq(put("a", 1), 3) };
+    let (runs, others) = planned(vec![with_seq(put("s", 1), 2), delete, above]);
+    assert_eq!(runs, [run("a", &[2]), run("d", &[1]), run("s", &[0])]);
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn keys_of_scopes_and_batches_are_left_alone() {
+    let scoped = Write { scope: Some(Key::new("scope").unwrap()), ..put("k", 1) };
+    let units = [
+        Unit::single(put("scope", 1)),
+        Unit::single(scoped),
+        Unit::atomic(vec![put("x", 1), put("y", 1)]),
+        Unit::single(put("y", 1)),
+        Unit::fenced_read(claim("r", 1)),
+        Unit::single(put("r", 1)),
+        Unit::atomic(vec![put("free", 1)]),
+    ];
+    let (runs, others) = planned_units(&units);
+    assert_eq!(runs, [run("free", &[6])]);
+    assert_eq!(others, [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn each_of_a_run_has_a_version_of_its_own() {
+    let units: Vec<Unit> = (0..3).map(|_| Unit::single(put("k", 7))).collect();
+    let plan = plan(&units, &[0, 1, 2]);
+    let answers: Vec<_> = plan.runs[0]
+        .accepted(12, true)
+        .map(|(place, settled)| match settled {
+            Settled::Applied { judgements, .. } => {
+                (place, judgements[0].key.version.get(), judgements[0].key.created)
+            }
+            Settled::Refused { .. } => panic!("it was accepted"),
+        })
+        .collect();
+    assert_eq!(answers, [(0, 10, true), (1, 11, false), (2, 12, false)]);
+}

@@ -1,0 +1,126 @@
+//! Many plain writes, one statement: the fence as a condition on each row of a join.
+//!
+//! As for a single write, `UPDATE … WHERE` waits for a locked row and judges its newest version,
+//! and a refused write costs neither a lock nor a transaction id: a zombie cannot throttle the live
+//! holder. (`INSERT … ON CONFLICT DO UPDATE` alone would do both.) Rows that are not there are
+//! inserted by a statement of their own, which yields to whoever inserted first.
+
+use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
+
+use super::{batch::Batch, connection::maybe_applied, plan::Run, session::PostgresSession};
+use crate::{store::StoreError, write::Value};
+
+/// $1 keys in byte order, then one array for each column: $2 tokens, $3 seqs or 0, $4 digests,
+/// $5 values or null to delete, $6 content types, $7 how many writes the row stands for.
+///
+/// `created` is about the first of a run. It means something to a later replay only where there is
+/// a digest, and such a run has one write.
+const UPDATE_RUNS: &str = "
+UPDATE fencepost.resources AS r SET
+    token = n.token, seq = n.seq, digest = n.digest, value = n.value,
+    content_type = n.content_type, touched_at = now(),
+    version = CASE WHEN n.value IS NULL AND r.value IS NULL THEN r.version ELSE r.version + n.times END,
+    created = n.value IS NOT NULL AND r.value IS NULL
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[], $6::text[],
+            $7::bigint[]) WITH ORDINALITY
+     AS n (key, token, seq, digest, value, content_type, times, place)
+WHERE r.key = n.key
+  AND n.token >= (SELECT token FROM fencepost.floor)
+  AND (r.token < n.token OR (r.token = n.token
+       AND CASE WHEN n.seq > 0 THEN r.seq < n.seq ELSE r.seq = 0 END))
+RETURNING n.place, r.version, r.created";
+
+/// The same arrays. What it does not return was there after all, or is below the floor.
+const INSERT_RUNS: &str = "
+INSERT INTO fencepost.resources AS r
+    (key, token, seq, digest, value, content_type, version, created)
+SELECT n.key, n.token, n.seq, n.digest, n.value, n.content_type,
+       CASE WHEN n.value IS NULL THEN 0 ELSE n.times END, n.value IS NOT NULL
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[], $6::text[],
+            $7::bigint[]) WITH ORDINALITY
+     AS n (key, token, seq, digest, value, content_type, times, place)
+WHERE n.token >= (SELECT token FROM fencepost.floor)
+ORDER BY n.place
+ON CONFLICT (key) DO NOTHING
+RETURNING r.key, r.version, r.created";
+
+impl PostgresSession {
+    /// Answers the units of every run that was written.
+    pub(super) async fn update_runs(
+        &mut self,
+        batch: &mut Batch<'_>,
+        runs: &[Run<'_>],
+    ) -> Result<(), StoreError> {
+        self.write_runs(batch, UPDATE_RUNS, runs, |row| {
+            let place: i64 = row.try_get("place")?;
+            // Counted from 1.
+            Ok(usize::try_from(place - 1).ok())
+        })
+        .await
+    }
+
+    /// The same, for rows that are not there.
+    pub(super) async fn insert_runs(
+        &mut self,
+        batch: &mut Batch<'_>,
+        runs: &[Run<'_>],
+    ) -> Result<(), StoreError> {
+        self.write_runs(batch, INSERT_RUNS, runs, |row| {
+            let key: &str = row.try_get("key")?;
+            Ok(runs.binary_search_by(|run| run.key().as_str().cmp(key)).ok())
+        })
+        .await
+    }
+
+    async fn write_runs(
+        &mut self,
+        batch: &mut Batch<'_>,
+        statement: &'static str,
+        runs: &[Run<'_>],
+        which: impl Fn(&sqlx::postgres::PgRow) -> Result<Option<usize>, sqlx::Error>,
+    ) -> Result<(), StoreError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.connection.begin_if_pooled().await?;
+        batch.depart(runs.iter().flat_map(|run| run.places.iter().copied()));
+        let written = bind(statement, runs)
+            .persistent(self.connection.keeps_statements())
+            .fetch_all(self.connection.raw())
+            .await
+            .map_err(maybe_applied);
+        self.connection.end_if_pooled(&written).await?;
+        let written = written?;
+        for row in &written {
+            let run = which(row).map_err(maybe_applied)?.and_then(|place| runs.get(place));
+            let run = run.ok_or_else(|| {
+                StoreError::Unknown("Postgres wrote a row that it was not given".into())
+            })?;
+            let version = row.try_get("version").map_err(maybe_applied)?;
+            let created = row.try_get("created").map_err(maybe_applied)?;
+            for (place, settled) in run.accepted(version, created) {
+                batch.answer(place, Ok(settled));
+            }
+        }
+        batch.landed();
+        Ok(())
+    }
+}
+
+fn bind<'q>(statement: &'static str, runs: &'q [Run<'_>]) -> Query<'q, Postgres, PgArguments> {
+    let digests: Vec<_> = runs.iter().map(Run::digest).collect();
+    let values: Vec<Option<&Value>> = runs.iter().map(Run::value).collect();
+    sqlx::query(statement)
+        .bind(runs.iter().map(|run| run.key().as_str()).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.mark().token).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.mark().seq).collect::<Vec<_>>())
+        .bind(digests.iter().map(|digest| digest.map(Vec::from)).collect::<Vec<_>>())
+        .bind(values.iter().map(|value| value.map(|value| &value.body[..])).collect::<Vec<_>>())
+        .bind(
+            values
+                .iter()
+                .map(|value| value.map(|value| value.content_type.as_str()))
+                .collect::<Vec<_>>(),
+        )
+        .bind(runs.iter().map(Run::times).collect::<Vec<_>>())
+}
