@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run demo test test-unit test-it test-api test-postgres-versions bench lint deny fmt setup
+.PHONY: help run demo test test-unit test-it test-api test-rules test-postgres-versions picture bench lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -15,7 +15,7 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	@scripts/setup run
 	cargo run --release --locked -- demo
 
-test: lint test-unit test-it test-api test-postgres-versions ## Everything that a change must pass
+test: lint test-unit test-it test-api test-rules test-postgres-versions ## Everything that a change must pass
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -29,9 +29,16 @@ test-it: setup ## The part with real servers
 test-api: setup ## The part that Schemathesis proves
 	scripts/test-api
 
+# The alerts fire when they should, and ask for nothing that is not counted.
+test-rules: setup ## The alert rules, their runbooks and the dashboard
+	scripts/test-rules
+
 # What depends on the server, against each Postgres that is promised to work.
 test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
 	scripts/postgres-versions
+
+picture: setup ## Renew the picture of the page in the README, in four minutes
+	FENCEPOST_PICTURE=docs/page.png cargo test --locked --test it page::portrait
 
 # Apart from the tests: a ratio measured in one run says something, a time alone does not.
 bench: setup ## What it costs, side by side with its peers; QUICK=1 for a first impression

@@ -6,6 +6,17 @@
 //! | `/readyz` | 200 if the store answers and has the right schema; `?verbose` lists each check |
 //! | `/startupz` | 200 once the store has been found fit to use |
 //! | `/metrics` | what `metrics.rs` counts, as Prometheus reads it |
+//! | `/` | the page, with what it needs at `/page/state` and `/v1/rejections` |
+//!
+//! Probes and metrics are for machines, and tell nobody's keys. The page is for operators
+//! (`operators.rs`), and does.
+
+mod history;
+mod host;
+mod locks_now;
+mod operators;
+mod page;
+mod state;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,9 +27,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use serde::Serialize;
 
+pub use self::{
+    history::History,
+    state::{About, Latest},
+};
 use crate::{
-    api,
+    api::{self, Api},
     engine::{Engine, EngineError},
     locks::Locks,
     metrics::Format,
@@ -34,16 +50,41 @@ pub struct Admin {
     /// Where there is an authority.
     pub locks: Option<Locks>,
     pub drain: Drain,
+    pub history: Arc<History>,
+    pub about: Arc<About>,
+    /// Under which names, besides addresses, the operators' area answers.
+    pub hosts: Arc<[String]>,
+    pub latest: Latest,
 }
 
-pub fn router(admin: Admin) -> Router {
+/// Something that must be so for the process to be of use.
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    ok: bool,
+    /// What is wrong, if it is not so.
+    detail: &'static str,
+}
+
+impl Check {
+    fn new(name: &'static str, ok: bool, detail: &'static str) -> Self {
+        Self { name, ok, detail: if ok { "" } else { detail } }
+    }
+}
+
+pub fn router(admin: Admin, api: Api) -> Router {
+    probes(admin.clone())
+        .merge(operators::router(admin, api))
+        .fallback(api::no_such_route)
+        .method_not_allowed_fallback(api::no_such_method)
+}
+
+fn probes(admin: Admin) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/startupz", get(startupz))
         .route("/metrics", get(metrics))
-        .fallback(api::no_such_route)
-        .method_not_allowed_fallback(api::no_such_method)
         .with_state(admin)
 }
 
@@ -57,26 +98,19 @@ async fn startupz(State(admin): State<Admin>) -> Response {
 
 async fn readyz(State(admin): State<Admin>, uri: Uri) -> Response {
     let verbose = uri.query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
-    let checks = [
-        (
-            "started",
-            admin.engine.is_open().then_some(()).ok_or("the store has not been checked yet".into()),
-        ),
-        ("serving", (!admin.drain.has_begun()).then_some(()).ok_or("shutting down".into())),
-        ("store", ping(&admin.engine).await),
-    ];
-    let failed = checks.iter().find(|(_, result)| result.is_err());
+    let checks = admin.checks().await;
+    let failed = checks.iter().find(|check| !check.ok);
     let status = if failed.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let mut lines: Vec<String> = Vec::new();
     if verbose {
-        lines.extend(checks.iter().map(|(name, result)| match result {
-            Ok(()) => format!("[+] {name}"),
-            Err(reason) => format!("[-] {name}: {reason}"),
+        lines.extend(checks.iter().map(|Check { name, ok, detail }| match ok {
+            true => format!("[+] {name}"),
+            false => format!("[-] {name}: {detail}"),
         }));
     }
     lines.push(match failed {
-        Some((name, Err(reason))) => format!("not ready: {name}: {reason}"),
-        _ => "ok".into(),
+        Some(Check { name, detail, .. }) => format!("not ready: {name}: {detail}"),
+        None => "ok".into(),
     });
     let text = lines.join("\n") + "\n";
     (status, text).into_response()
@@ -91,6 +125,16 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
 }
 
 impl Admin {
+    /// What it takes to be ready.
+    async fn checks(&self) -> Vec<Check> {
+        let store = ping(&self.engine).await;
+        vec![
+            Check::new("started", self.engine.is_open(), "the store has not been checked yet"),
+            Check::new("serving", !self.drain.has_begun(), "shutting down"),
+            Check::new("store", store.is_ok(), store.err().unwrap_or_default()),
+        ]
+    }
+
     /// What is a state and not an event is looked at when somebody asks.
     async fn read_gauges(&self) {
         let metrics = self.engine.metrics();
@@ -110,13 +154,13 @@ impl Admin {
     }
 }
 
-async fn ping(engine: &Engine) -> Result<(), String> {
+async fn ping(engine: &Engine) -> Result<(), &'static str> {
     match tokio::time::timeout(PATIENCE, engine.ping()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::debug!(%error, "the store did not answer a probe");
-            Err("it does not answer as it should; see the log".into())
+            Err("it does not answer as it should; see the log")
         }
-        Err(_) => Err("it did not answer in time".into()),
+        Err(_) => Err("it did not answer in time"),
     }
 }

@@ -7,11 +7,13 @@
 //! | `/v1/marks/{key}` | `marks.rs` |
 //! | `/v1/batch` | `batch.rs` |
 //! | `/v1/locks`, `/v1/locks/{name}` | `locks.rs` |
+//! | `/v1/rejections` | `rejections.rs` |
 //! | `/openapi.json` | `openapi.rs` |
 
 mod accept;
 pub mod batch;
 mod body;
+mod caller;
 mod content_type;
 mod events;
 mod extract;
@@ -22,6 +24,8 @@ mod measure;
 pub mod openapi;
 mod outcome;
 pub mod problem;
+mod query;
+pub mod rejections;
 mod render;
 pub mod resources;
 
@@ -35,6 +39,7 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use bytesize::ByteSize;
+use tokio_util::sync::CancellationToken;
 
 use self::problem::{Kind, Problem};
 use crate::{engine::Engine, locks::Locks, write::Rule};
@@ -58,6 +63,8 @@ pub struct Api {
     pub max_body: ByteSize,
     /// How long a client may take to send a body.
     pub body_timeout: Duration,
+    /// Cancelled when the process is about to end: streams end with it.
+    pub closing: CancellationToken,
 }
 
 pub fn router(api: Api) -> Router {
@@ -90,6 +97,7 @@ pub fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/locks", get(locks::list::get)),
         ("/v1/locks/", lock.clone()),
         ("/v1/locks/{*name}", lock),
+        ("/v1/rejections", get(rejections::get)),
         ("/openapi.json", get(openapi::get)),
     ]
 }

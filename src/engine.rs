@@ -38,6 +38,7 @@ use self::{
 use crate::{
     authority::AuthorityError,
     metrics::{Begun, Metrics},
+    rejections::{Caller, Rejections},
     store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
     token::{Key, Token},
     write::Write,
@@ -94,6 +95,7 @@ impl Engine {
         metrics: Arc<Metrics>,
     ) -> Self {
         let marks = Arc::new(Marks::new(limits.mark_cache));
+        metrics.queue_limit.set(i64::try_from(limits.queue).unwrap_or(i64::MAX));
         let detoured = Arc::new(AtomicUsize::new(0));
         let desk =
             Desk { marks: marks.clone(), metrics: metrics.clone(), detoured: detoured.clone() };
@@ -114,6 +116,10 @@ impl Engine {
 
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    pub fn rejections(&self) -> &Arc<Rejections> {
+        self.metrics.writes.rejections()
     }
 
     pub fn open(&self) {
@@ -145,9 +151,16 @@ impl Engine {
     }
 
     /// Raises a mark to a token that the authority has just granted: nothing more trustworthy.
-    pub async fn claim(&self, name: Key, token: Token) -> Result<Settled, EngineError> {
-        let claim = Unit::single(Write::claim(name, token));
-        let begun = Begun::now(&claim);
+    pub async fn claim(
+        &self,
+        name: Key,
+        token: Token,
+        owner: &str,
+    ) -> Result<Settled, EngineError> {
+        let owner = (!owner.is_empty()).then(|| owner.into());
+        let caller = Caller { client: owner, ..Caller::default() };
+        let claim = Unit::single(Write::claim(name, token)).from(Arc::new(caller));
+        let begun = Begun::grant(&claim);
         self.queue(claim, begun).await
     }
 

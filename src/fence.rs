@@ -65,6 +65,15 @@ impl Judgement {
         }
     }
 
+    /// The mark that a refused token was held against: the key's own, unless it was stale, when that
+    /// of the scope or the floor may have been higher.
+    pub fn held_against(&self) -> i64 {
+        match self.verdict {
+            Verdict::Refused(Refusal::Stale) => self.guard.token,
+            _ => self.key.mark.token,
+        }
+    }
+
     /// Whether the holder was let through the fence, so that the marks of key and scope rise.
     pub fn passed_the_fence(&self) -> bool {
         matches!(

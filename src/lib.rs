@@ -19,7 +19,8 @@
 //! Where tokens come from: [`locks`] hands out what the [`authority`] has granted, etcd or a lock
 //! table in the store, after the lock's own key has been claimed.
 //!
-//! Around that: [`admin`] answers probes, [`metrics`] counts, [`settings`] knows every flag, and
+//! Around that: [`admin`] answers probes, [`metrics`] counts, [`rejections`] remembers what was
+//! refused, with the id of its [`trace`]; [`settings`] knows every flag, and
 //! [`cli`] has the commands, of which `cli/serve.rs` is the life of a server from its settings to
 //! its exit code; what `check` finds is a [`finding`].
 //!
@@ -43,4 +44,6 @@ pub mod admin;
 pub mod cli;
 pub mod finding;
 pub mod metrics;
+pub mod rejections;
 pub mod settings;
+pub mod trace;

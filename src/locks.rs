@@ -167,11 +167,16 @@ impl Locks {
         let waiting = self.held.waiting();
         let grant = match self.authority.acquire(ask).await? {
             Turn::Granted(grant) => grant,
-            Turn::Held(holder) => return Ok(Acquired::Held(holder)),
+            Turn::Held(holder) => {
+                self.learn(&holder);
+                return Ok(Acquired::Held(holder));
+            }
         };
+        // Before the claim, after which the former holder may be refused at any moment.
+        self.engine.rejections().owners().learn(grant.token, &grant.owner);
         // Whatever goes wrong from here on, the grant is given back.
         let handover = Handover::new(self.clone(), grant.clone());
-        match self.engine.claim(grant.name.clone(), grant.token).await? {
+        match self.engine.claim(grant.name.clone(), grant.token, &grant.owner).await? {
             Settled::Applied { .. } => {}
             Settled::Refused { judgement, .. } => {
                 return Err(LockError::Behind {
@@ -225,17 +230,28 @@ impl Locks {
 
     pub async fn inspect(&self, name: Key) -> Result<LockState, LockError> {
         let authority = self.authority.clone();
-        self.to_its_end(async move { Ok(authority.inspect(&name).await?) }).await
+        let state = self.to_its_end(async move { Ok(authority.inspect(&name).await?) }).await?;
+        self.learn(&state.holder);
+        Ok(state)
     }
 
     pub async fn list(&self, page: Page) -> Result<Vec<Holder>, LockError> {
         let authority = self.authority.clone();
-        self.to_its_end(async move { Ok(authority.list(page).await?) }).await
+        let held = self.to_its_end(async move { Ok(authority.list(page).await?) }).await?;
+        self.learn(&held);
+        Ok(held)
     }
 
     pub async fn watch(&self, name: Key) -> Result<BoxStream<'static, LockEvent>, LockError> {
         let authority = self.authority.clone();
         self.to_its_end(async move { Ok(authority.watch(&name).await?) }).await
+    }
+
+    /// So that a rejection can say who has overtaken it.
+    fn learn<'a>(&self, holders: impl IntoIterator<Item = &'a Holder>) {
+        for holder in holders {
+            self.engine.rejections().owners().learn(holder.token, &holder.owner);
+        }
     }
 
     /// Runs `work` whether or not somebody still waits for it.

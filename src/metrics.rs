@@ -6,12 +6,13 @@
 //!
 //! Counting is an atomic addition or a short lock on a handle that was looked up at the start.
 
+mod dropped;
 mod exposition;
 mod labels;
 mod locks;
 mod writes;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
     metrics::{
@@ -24,16 +25,17 @@ use prometheus_client::{
 };
 
 pub use self::{
+    dropped::Dropped,
     exposition::Format,
-    labels::{BadInput, DecidedBy, Label, Op, ReadOutcome, WriteOutcome},
+    labels::{BadInput, DecidedBy, Label, Op, RaisedBy, ReadOutcome, Reason, Where, WriteOutcome},
     locks::LockMetrics,
-    writes::{Begun, Writes},
+    writes::{Begun, Totals, Writes},
 };
 use self::{
-    labels::{BuildInfo, ByOutcome, Each, OpAndOutcome, Reason, ReasonAndJudge},
+    labels::{BuildInfo, ByOutcome, ByRaiser, Each, OpAndOutcome, ReasonAndJudge},
     writes::Rejected,
 };
-use crate::fence::Refusal;
+use crate::{fence::Refusal, rejections::Rejections};
 
 /// Fine around a millisecond, where a write usually is; coarse up to the longest that one may wait.
 const SECONDS: [f64; 27] = [
@@ -62,6 +64,7 @@ pub struct Metrics {
     batch_writes: Histogram,
     store_duration: Histogram,
     pub queue_depth: Gauge,
+    pub queue_limit: Gauge,
     pub store_up: Gauge,
     /// Where there is an authority.
     pub authority: Option<AuthorityMetrics>,
@@ -75,10 +78,10 @@ pub struct AuthorityMetrics {
 
 impl Metrics {
     /// What does not exist is not measured: an authority that nobody has set up is not down.
-    pub fn new(with_authority: bool) -> Self {
+    pub fn new(with_authority: bool, rejections: Arc<Rejections>) -> Self {
         let mut all = Registry::with_prefix("fencepost");
         build_info(&mut all);
-        let writes = writes(&mut all);
+        let writes = writes(&mut all, rejections);
         let read_duration = durations(
             &mut all,
             "read_duration",
@@ -100,6 +103,11 @@ impl Metrics {
         );
         let queue_depth =
             gauge(&mut all, "queue_depth", "Requests that wait for a connection to the store");
+        let queue_limit = gauge(
+            &mut all,
+            "queue_limit",
+            "Requests that may wait for one connection to the store",
+        );
         let store_up = gauge(
             &mut all,
             "store_up",
@@ -121,6 +129,7 @@ impl Metrics {
             batch_writes,
             store_duration,
             queue_depth,
+            queue_limit,
             store_up,
             authority,
             locks,
@@ -139,7 +148,7 @@ impl Metrics {
     }
 }
 
-fn writes(all: &mut Registry) -> Writes {
+fn writes(all: &mut Registry, rejections: Arc<Rejections>) -> Writes {
     let total = Family::<OpAndOutcome, Counter>::default();
     all.register("writes", "Writes by what they do and what became of them", total.clone());
     let rejected = Family::<ReasonAndJudge, Counter>::default();
@@ -148,6 +157,13 @@ fn writes(all: &mut Registry) -> Writes {
         "Refused writes by the type of the problem, and by who refused them",
         rejected.clone(),
     );
+    let raised = Family::<ByRaiser, Counter>::default();
+    all.register(
+        "marks_raised",
+        "Marks that were seen to rise, by a grant of this fencepost or by a client's own write",
+        raised.clone(),
+    );
+    rejections.dropped().register(all);
     let rejection =
         |reason, decided_by| rejected.get_or_create_owned(&ReasonAndJudge { reason, decided_by });
     Writes {
@@ -171,6 +187,8 @@ fn writes(all: &mut Registry) -> Writes {
             "write_duration",
             "Time from a well-formed write to its verdict, by what became of it",
         ),
+        marks_raised: Each::new(|by| raised.get_or_create_owned(&ByRaiser { by })),
+        rejections,
     }
 }
 

@@ -7,7 +7,7 @@
 mod activity;
 mod drain;
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -47,6 +47,10 @@ pub struct Limits {
 #[derive(Clone, Copy)]
 pub struct Lingering;
 
+/// Goes with every request: the other end of its connection.
+#[derive(Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
 /// How long a client may send nothing before it is asked whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -78,8 +82,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
             accepted = listener.accept() => accepted,
             () = &mut stop_accepting => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(connection) => connection,
             Err(error) => {
                 wait_out(&error).await;
                 continue;
@@ -99,7 +103,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
         let activity = activity.clone();
         let drain = drain.clone();
         tokio::spawn(async move {
-            serve_connection(stream, router, limits, activity, drain, watcher).await;
+            serve_connection(stream, Peer(address), router, limits, activity, drain, watcher).await;
             drop(place);
         });
     }
@@ -112,6 +116,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
 
 async fn serve_connection(
     stream: TcpStream,
+    peer: Peer,
     router: Router,
     limits: Limits,
     activity: Arc<Activity>,
@@ -131,7 +136,9 @@ async fn serve_connection(
             let answering = (activity.request(), here.request());
             let drain = drain.clone();
             let http_1 = request.version() < Version::HTTP_2;
-            let answer = router.clone().oneshot(Request::from(request.map(Body::new)));
+            let mut request = Request::from(request.map(Body::new));
+            request.extensions_mut().insert(peer);
+            let answer = router.clone().oneshot(request);
             async move {
                 let answer = answer.await.map_err(|never: Infallible| match never {});
                 answer.map(|mut answer| {

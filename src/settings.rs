@@ -6,6 +6,7 @@
 mod authority_url;
 mod etcd;
 pub mod file;
+mod rejections;
 mod source;
 mod store_url;
 mod values;
@@ -17,9 +18,10 @@ use clap::{Args, builder::BoolishValueParser};
 pub use self::{
     authority_url::AuthorityUrl,
     etcd::EtcdSettings,
+    rejections::RejectionSettings,
     source::Source,
     store_url::StoreUrl,
-    values::{LogFormat, Size, Time, TrustLevel, some_time},
+    values::{HostNames, LogFormat, Size, Time, TrustLevel, some_time},
 };
 use crate::{
     authority::{Authority, etcd::EtcdAuthority, store::StoreAuthority},
@@ -123,7 +125,7 @@ pub struct Settings {
     )]
     pub listen: SocketAddr,
 
-    /// Address of the probes and metrics: /livez, /readyz, /startupz, /metrics
+    /// Address of the page, the probes and the metrics: /, /livez, /readyz, /startupz, /metrics
     #[arg(
         long,
         env = "FENCEPOST_ADMIN_LISTEN",
@@ -133,6 +135,10 @@ pub struct Settings {
         help_heading = ADDRESSES
     )]
     pub admin_listen: SocketAddr,
+
+    /// Names under which the page may be asked for, besides IP addresses and localhost: `a.example,b.example`
+    #[arg(long, env = "FENCEPOST_ADMIN_HOSTS", value_name = "NAMES", help_heading = ADDRESSES)]
+    pub admin_hosts: Option<HostNames>,
 
     /// Where tokens come from: `store` (a lock table in the store's database),
     /// `etcd://HOST:PORT[,HOST:PORT]` (`etcds://` for TLS), or `none` (a lock service of your own)
@@ -273,6 +279,9 @@ pub struct Settings {
         help_heading = LIMITS
     )]
     pub drain: Time,
+
+    #[command(flatten)]
+    pub rejections: RejectionSettings,
 
     /// How to write the log, which goes to standard error
     #[arg(

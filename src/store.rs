@@ -8,6 +8,7 @@
 //!
 //! Nothing here knows HTTP, and nothing outside `store/` knows SQL.
 
+mod audit;
 mod ledger;
 pub mod lock_table;
 mod memory;
@@ -15,12 +16,16 @@ mod outage;
 pub mod postgres;
 pub mod sqlite;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use async_trait::async_trait;
 use sqlx::migrate::{AppliedMigration, Migrator};
 
 pub use self::{
+    audit::Audit,
     lock_table::{LockNews, LockTable},
     memory::{Memory, Recalled, Remembered, Sighting},
     outage::Outage,
@@ -28,6 +33,7 @@ pub use self::{
 use crate::{
     fence::{Judgement, Standing},
     finding::{Finding, Subject},
+    rejections::Caller,
     token::{Key, Version},
     write::{Change, Value, Write},
 };
@@ -40,21 +46,38 @@ pub struct Unit {
     read_back: bool,
     /// Whether it was asked for as a batch, of however many writes.
     batch: bool,
+    /// Who asked for it: for the record, should it be refused.
+    caller: Arc<Caller>,
 }
 
 impl Unit {
     pub fn single(write: Write) -> Self {
-        Self { writes: vec![write], read_back: false, batch: false }
+        Self::of(vec![write])
     }
 
     pub fn fenced_read(claim: Write) -> Self {
         debug_assert!(claim.change == Change::Claim, "a fenced read claims and does not write");
-        Self { writes: vec![claim], read_back: true, batch: false }
+        Self { read_back: true, ..Self::of(vec![claim]) }
     }
 
     /// Each key may be written once at most; the parser has seen to that.
     pub fn atomic(writes: Vec<Write>) -> Self {
-        Self { writes, read_back: false, batch: true }
+        Self { batch: true, ..Self::of(writes) }
+    }
+
+    fn of(writes: Vec<Write>) -> Self {
+        Self { writes, read_back: false, batch: false, caller: Arc::default() }
+    }
+
+    /// Says who asked for it.
+    #[must_use]
+    pub fn from(mut self, caller: Arc<Caller>) -> Self {
+        self.caller = caller;
+        self
+    }
+
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.caller
     }
 
     pub fn writes(&self) -> &[Write] {
@@ -239,6 +262,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A connection for what is remembered of an etcd, on the schema that was checked.
     async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError>;
+
+    /// A connection for the audit table, on the schema that was checked.
+    async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError>;
 
     /// Whether this database may be used: version, schema, durability. [`StoreError::Unfit`] says
     /// why not.

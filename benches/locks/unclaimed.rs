@@ -21,8 +21,8 @@ use fencepost::{
     metrics::Metrics,
     server::{self, Drain},
     store::{
-        Compacted, Listed, LockNews, LockTable, Memory, Page, Plan, Recalled, Remembered, Schema,
-        Session, Settled, Sighting, Snapshot, Store, StoreError, Tokens, Unit,
+        Audit, Compacted, Listed, LockNews, LockTable, Memory, Page, Plan, Recalled, Remembered,
+        Schema, Session, Settled, Sighting, Snapshot, Store, StoreError, Tokens, Unit,
     },
     token::{Key, Mark},
     write::Rule,
@@ -68,7 +68,7 @@ pub async fn serve(etcd: &str) {
     };
     let authority = Arc::new(EtcdAuthority::start(options, &store));
     let limits = engine::Limits { queue: 1024, mark_cache: ByteSize::mib(16) };
-    let metrics = Arc::new(Metrics::new(true));
+    let metrics = Arc::new(Metrics::new(true, Arc::default()));
     let engine =
         Arc::new(Engine::start(&store, Trust::Bounded(authority.clone()), limits, metrics));
     engine.open();
@@ -81,6 +81,7 @@ pub async fn serve(etcd: &str) {
         rule: Rule::default(),
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),
+        closing: drain.closing().clone(),
     });
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = TcpListener::bind(anywhere).await.expect("a free port");
@@ -119,6 +120,9 @@ impl Store for Nothing {
     }
     async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
         Ok(Box::new(InMemory(self.remembered.clone())))
+    }
+    async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
+        not_here()
     }
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    Api, FENCING_RULE, FENCING_SCOPE, FENCING_SEQ, content_type, extract, openapi,
+    Api, FENCING_RULE, FENCING_SCOPE, FENCING_SEQ, caller, content_type, extract, openapi,
     outcome::refused,
     problem::{Kind, Problem},
     render,
@@ -144,7 +144,8 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
         return Err(Problem::new(Kind::InvalidRequest, "a batch takes no query"));
     }
     let writes = parse(&api, &body?)?;
-    match api.engine.settle(Unit::atomic(writes.clone())).await? {
+    let caller = caller::of(&parts.extensions);
+    match api.engine.settle(Unit::atomic(writes.clone()).from(caller)).await? {
         Settled::Applied { judgements, .. } => {
             let results = writes.iter().zip(&judgements).map(|(w, j)| outcome(w, j)).collect();
             Ok(render::json(StatusCode::OK, &Results { results }))
@@ -197,7 +198,7 @@ fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
             entry.and_then(|entry| write_of(api, entry)).map_err(|problem| problem.at(index))?;
         if !keys.insert(write.key.clone()) {
             let detail = format!("the key {:?} is written more than once", write.key.as_str());
-            return Err(Problem::new(Kind::InvalidRequest, detail).at(index));
+            return Err(Problem::new(Kind::InvalidRequest, detail).of(&write).at(index));
         }
         writes.push(write);
     }
@@ -206,6 +207,10 @@ fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
 
 fn write_of(api: &Api, entry: Entry<'_>) -> Result<Write, Problem> {
     let key = Key::new(&entry.key)?;
+    write_to(api, key.clone(), entry).map_err(|problem| problem.about(key))
+}
+
+fn write_to(api: &Api, key: Key, entry: Entry<'_>) -> Result<Write, Problem> {
     let positive = |kind, name| {
         move || {
             Problem::new(kind, format!("{name} is a whole number from 1 to 9223372036854775807"))

@@ -7,11 +7,12 @@ use super::{
     problem::{Kind, Problem},
 };
 use crate::{
+    rejections::Caller,
     token::{Key, Seq, Token, Version},
     write::{Change, Precondition, Rule, Write},
 };
 
-const MAX_CLIENT_BYTES: usize = 256;
+const MAX_CLIENT_BYTES: usize = Caller::MAX_CLIENT_BYTES;
 
 /// The rest of the path, taken literally. A query is refused: whoever sends one has most likely
 /// left a `?` of the key unescaped, and would write another key than they mean.
@@ -26,21 +27,30 @@ pub fn key(uri: &Uri, prefix: &str) -> Result<Key, Problem> {
 
 /// Everything that the headers say of a write, a delete or a claim.
 pub fn write(api: &Api, key: Key, headers: &HeaderMap, change: Change) -> Result<Write, Problem> {
-    let token = token(headers)?.ok_or_else(|| {
-        let detail = "a write must carry the fencing token of the lock it is made under, in \
-                      X-Fencing-Token";
-        Problem::new(Kind::TokenRequired, detail)
-    })?;
+    let token = token(headers)
+        .and_then(|token| token.ok_or_else(token_required))
+        .map_err(|problem| problem.about(key.clone()))?;
+    let mut write = Write { change, rule: api.rule, ..Write::claim(key, token) };
+    match the_rest_of(&mut write, headers) {
+        Ok(()) => Ok(write),
+        // With as much of the write as could be read.
+        Err(problem) => Err(problem.of(&write)),
+    }
+}
+
+fn the_rest_of(write: &mut Write, headers: &HeaderMap) -> Result<(), Problem> {
+    write.seq = seq(headers)?;
+    write.scope = scope(headers)?.filter(|scope| *scope != write.key);
     client(headers)?;
-    Ok(Write {
-        token,
-        seq: seq(headers)?,
-        scope: scope(headers)?.filter(|scope| *scope != key),
-        rule: rule(headers)?.unwrap_or(api.rule),
-        precondition: precondition(headers)?,
-        key,
-        change,
-    })
+    write.rule = rule(headers)?.unwrap_or(write.rule);
+    write.precondition = precondition(headers)?;
+    Ok(())
+}
+
+fn token_required() -> Problem {
+    let detail = "a write must carry the fencing token of the lock it is made under, in \
+                  X-Fencing-Token";
+    Problem::new(Kind::TokenRequired, detail)
 }
 
 /// The claim that a read with a token makes; `None` for a plain read.

@@ -8,18 +8,11 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{
-    Api, openapi,
-    problem::{Kind, Problem},
-    render,
-};
+use super::{Api, openapi, problem::Problem, query, render};
 use crate::{
     store::{Listed, Page},
-    token::{self, Key, Version},
+    token::{Key, Version},
 };
-
-const DEFAULT_LIMIT: u32 = 100;
-const MAX_LIMIT: u32 = 1000;
 
 /// One page of resources, by key.
 #[derive(Serialize, ToSchema)]
@@ -89,47 +82,21 @@ impl<'a> From<&'a Listed> for Entry<'a> {
 }
 
 pub fn page(query: &str) -> Result<Page, Problem> {
-    let invalid = |detail: String| Problem::new(Kind::InvalidRequest, detail);
-    let mut page = Page { prefix: String::new(), after: String::new(), limit: DEFAULT_LIMIT };
-    let mut seen = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decode(name)?, decode(value)?);
+    let mut page =
+        Page { prefix: String::new(), after: String::new(), limit: query::DEFAULT_LIMIT };
+    for (name, value) in query::members(query)? {
         match &*name {
             "prefix" => page.prefix = part_of_a_key(&value)?,
             "after" => page.after = part_of_a_key(&value)?,
-            "limit" => {
-                page.limit = limit(&value).ok_or_else(|| {
-                    invalid(format!("limit is a number from 1 to {MAX_LIMIT}, in plain digits"))
-                })?;
-            }
+            "limit" => page.limit = query::limit(&value)?,
             other => {
-                return Err(invalid(format!(
+                return Err(query::invalid(format!(
                     "a listing takes prefix, after and limit, and not {other:?}"
                 )));
             }
         }
-        if seen.contains(&name) {
-            return Err(invalid(format!("{name} was given more than once")));
-        }
-        seen.push(name);
     }
     Ok(page)
-}
-
-fn limit(text: &str) -> Option<u32> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit))
-}
-
-/// As in a form, where `+` is a space. The usual parsers put U+FFFD where bytes are not UTF-8; but
-/// that is also a character that a key may have.
-fn decode(part: &str) -> Result<String, Problem> {
-    let spaced = part.replace('+', " ");
-    let decoded = token::decode(&spaced).map_err(|_| {
-        Problem::new(Kind::InvalidRequest, "the query is not percent-encoded UTF-8")
-    })?;
-    Ok(decoded.into_owned())
 }
 
 /// Empty, or what could be a key.

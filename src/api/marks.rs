@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api, extract, openapi,
+    Api, caller, extract, openapi,
     outcome::{settle, with_fencing},
     problem::{Kind, Problem},
     render,
@@ -82,10 +82,10 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
         [header::IF_MATCH, header::IF_NONE_MATCH].iter().find(|name| headers.contains_key(*name))
     {
         let detail = format!("a claim writes no value, so {name} has nothing to look at");
-        return Err(Problem::new(Kind::InvalidRequest, detail));
+        return Err(Problem::new(Kind::InvalidRequest, detail).about(key));
     }
     let claim = extract::write(&api, key.clone(), headers, Change::Claim)?;
-    let judgement = settle(&api.engine, claim).await?;
+    let judgement = settle(&api.engine, claim, caller::of(request.extensions())).await?;
     let response = render::json(StatusCode::OK, &MarkOf::new(&key, judgement.key.mark));
     Ok(with_fencing(response, &judgement))
 }

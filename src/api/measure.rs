@@ -1,17 +1,26 @@
 //! Counts what only the API sees: reads, and writes that the parser refused. What becomes of a
-//! well-formed write is counted by the engine, whether its client still waits for it or not.
+//! well-formed write is counted by the engine, whether its client still waits for it or not; who
+//! asked for it goes with it.
 
 use std::{sync::Arc, time::Instant};
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::Method,
+    http::{HeaderMap, HeaderValue, Method},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use super::{problem::Kind, refuse_ambiguity};
-use crate::metrics::{BadInput, Metrics, Op, ReadOutcome};
+use super::{
+    FENCING_TOKEN,
+    caller::{self, TRACEPARENT},
+    problem::{Kind, Reported},
+    refuse_ambiguity,
+};
+use crate::{
+    metrics::{BadInput, Metrics, Op, ReadOutcome},
+    trace::{SpanId, TraceParent},
+};
 
 enum Asked {
     Write(Op),
@@ -21,20 +30,29 @@ enum Asked {
 pub async fn measure(
     State(metrics): State<Arc<Metrics>>,
     path: Option<MatchedPath>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let asked = path.and_then(|path| Asked::by(request.method(), path.as_str()));
     let since = Instant::now();
-    let response = match refuse_ambiguity(&request) {
+    let mut caller = Arc::default();
+    if matches!(asked, Some(Asked::Write(_))) || request.headers().contains_key(FENCING_TOKEN) {
+        caller = caller::of_request(&request);
+        request.extensions_mut().insert(caller.clone());
+    }
+    let parent = caller::trace_parent(request.headers());
+    let mut response = match refuse_ambiguity(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
-    let problem = response.extensions().get::<Kind>().copied();
+    let reported = response.extensions().get::<Reported>();
+    let problem = reported.map(|reported| reported.kind);
     match asked {
         Some(Asked::Write(op)) => {
-            if let Some(reason) = problem.and_then(bad_input) {
-                metrics.writes.malformed(op, reason);
+            if let Some(reported) = reported
+                && let Some(reason) = bad_input(reported.kind)
+            {
+                metrics.writes.malformed(op, reason, reported.refused(), caller);
             }
         }
         Some(Asked::Read) => {
@@ -43,7 +61,18 @@ pub async fn measure(
         }
         None => {}
     }
+    if let Some(parent) = parent {
+        pass_on(parent, response.headers_mut());
+    }
     response
+}
+
+/// The trace goes on, by a step of our own: whoever sees the answer can name it.
+fn pass_on(parent: TraceParent, headers: &mut HeaderMap) {
+    let here = TraceParent { span: SpanId::random(), ..parent };
+    if let Ok(value) = HeaderValue::try_from(here.to_string()) {
+        headers.insert(TRACEPARENT, value);
+    }
 }
 
 impl Asked {

@@ -25,15 +25,15 @@ use self::{
 pub use self::{
     parameters::{
         HolderHeaders, KeyInPath, NameInPath, OwnerHeader, PageQuery, Preconditions, ReadHeaders,
-        WriteHeaders,
+        RejectionsQuery, WriteHeaders,
     },
     problems::{
         AcquireProblems, BatchProblems, BodyProblems, FormProblems, HolderProblems, LockProblems,
         PreconditionProblems, ReadProblems, RequestProblems, ValueProblems, WriteProblems,
     },
-    schemas::{AnyVersion, problem_types, version_or_etag},
+    schemas::{AnyVersion, judges, problem_types, reasons, version_or_etag},
 };
-use super::{batch, listing, locks, marks, problem, resources};
+use super::{batch, listing, locks, marks, problem, rejections, resources};
 use crate::{
     token::{Key, Seq, Token, Version},
     write::Rule,
@@ -52,6 +52,7 @@ use crate::{
         (name = "marks", description = "The highest token that each key has seen"),
         (name = "batch", description = "Several writes as one"),
         (name = "locks", description = "Who may write, and the token to write with"),
+        (name = "rejections", description = "What was refused, and why"),
         (name = "about", description = "This document"),
     ),
     paths(
@@ -67,6 +68,7 @@ use crate::{
         locks::acquire::post,
         locks::holder::renew,
         locks::holder::release,
+        rejections::get,
         get,
     ),
     components(schemas(

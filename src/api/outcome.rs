@@ -1,5 +1,7 @@
 //! From the engine's verdict to an answer, for every handler that writes or claims.
 
+use std::sync::Arc;
+
 use axum::{http::HeaderValue, response::Response};
 
 use super::{
@@ -10,17 +12,22 @@ use super::{
 use crate::{
     engine::Engine,
     fence::{Judgement, Standing, Verdict},
+    rejections::Caller,
     store::{Settled, Unit},
     write::{Change, Value, Write},
 };
 
 /// One write, to its verdict.
-pub async fn settle(engine: &Engine, mut write: Write) -> Result<Judgement, Problem> {
+pub async fn settle(
+    engine: &Engine,
+    mut write: Write,
+    caller: Arc<Caller>,
+) -> Result<Judgement, Problem> {
     // What a refusal says of the write; its value goes on without being copied.
     let change = std::mem::replace(&mut write.change, Change::Claim);
     let asked = write.clone();
     write.change = change;
-    match engine.settle(Unit::single(write)).await? {
+    match engine.settle(Unit::single(write).from(caller)).await? {
         Settled::Applied { judgements, .. } => Ok(judgements[0]),
         Settled::Refused { judgement, .. } => Err(refused(&asked, &judgement)),
     }
@@ -30,8 +37,9 @@ pub async fn settle(engine: &Engine, mut write: Write) -> Result<Judgement, Prob
 pub async fn fenced_read(
     engine: &Engine,
     claim: Write,
+    caller: Arc<Caller>,
 ) -> Result<(Standing, Option<Value>), Problem> {
-    match engine.settle(Unit::fenced_read(claim.clone())).await? {
+    match engine.settle(Unit::fenced_read(claim.clone()).from(caller)).await? {
         Settled::Applied { judgements, value } => Ok((judgements[0].key, value)),
         Settled::Refused { judgement, .. } => Err(refused(&claim, &judgement)),
     }
@@ -44,7 +52,6 @@ pub fn refused(write: &Write, judgement: &Judgement) -> Problem {
             "the store gave an answer that makes no sense",
         );
     };
-    tracing::debug!(key = ?write.key, ?refusal, token = %write.token, mark = judgement.guard.token, "refused");
     Problem::refused(write, refusal, judgement)
 }
 

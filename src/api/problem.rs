@@ -6,7 +6,7 @@
 mod kind;
 mod refusal;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -20,6 +20,7 @@ use super::{locks::HolderNow, openapi, render};
 use crate::{
     engine::EngineError,
     fence::{Judgement, Refusal, Standing},
+    rejections::Refused,
     store::StoreError,
     token::{InvalidKey, Key, Seq, Token, Version},
     write::Write,
@@ -31,6 +32,13 @@ pub struct Problem {
     kind: Kind,
     members: Box<Members>,
     headers: HeaderMap,
+}
+
+/// Goes with the answer, for those who only see that, and have to tell what it means.
+#[derive(Clone)]
+pub struct Reported {
+    pub kind: Kind,
+    members: Arc<Members>,
 }
 
 /// The members beside `type`, `title` and `status`, each only where it means something.
@@ -118,15 +126,9 @@ impl Problem {
     /// A write that the store, or the cache in front of it, has refused.
     pub fn refused(write: &Write, refusal: Refusal, judgement: &Judgement) -> Self {
         let mut problem = Self::new(Kind::of(refusal), refusal::explain(write, refusal, judgement));
+        problem = problem.of(write);
         let members = &mut problem.members;
-        members.key = Some(write.key.clone());
-        members.scope.clone_from(&write.scope);
-        members.token = Some(write.token);
-        members.seq = write.seq;
-        members.mark = Some(match refusal {
-            Refusal::Stale => judgement.guard.token,
-            _ => judgement.key.mark.token,
-        });
+        members.mark = Some(judgement.held_against());
         members.version = judgement.key.present.then_some(judgement.key.version);
         problem.headers = render::fencing_headers(&judgement.key);
         problem
@@ -142,6 +144,16 @@ impl Problem {
     #[must_use]
     pub fn under(mut self, token: Token) -> Self {
         self.members.token = Some(token);
+        self
+    }
+
+    /// Names the write that the request asked for.
+    #[must_use]
+    pub fn of(mut self, write: &Write) -> Self {
+        self.members.key = Some(write.key.clone());
+        self.members.scope.clone_from(&write.scope);
+        self.members.token = Some(write.token);
+        self.members.seq = write.seq;
         self
     }
 
@@ -180,6 +192,14 @@ impl Problem {
         // The headers speak of a single resource, which a batch is not.
         self.headers.clear();
         self
+    }
+}
+
+impl Reported {
+    /// What the problem says of the write that was refused.
+    pub fn refused(&self) -> Refused {
+        let Members { key, scope, token, seq, .. } = &*self.members;
+        Refused { key: key.clone(), scope: scope.clone(), token: *token, seq: *seq }
     }
 }
 
@@ -233,8 +253,8 @@ impl IntoResponse for Problem {
             retryable: self.kind.retryable(),
         };
         let mut response = render::json(self.kind.status(), &document);
-        // For those who only see the answer, and have to tell what it means.
-        response.extensions_mut().insert(self.kind);
+        let reported = Reported { kind: self.kind, members: Arc::from(self.members) };
+        response.extensions_mut().insert(reported);
         let headers = response.headers_mut();
         headers.extend(self.headers);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

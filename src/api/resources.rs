@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api, content_type, extract, openapi,
+    Api, caller, content_type, extract, openapi,
     outcome::{fenced_read, settle, with_fencing},
     problem::{Kind, Problem},
     render,
@@ -72,11 +72,13 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
     // the client is still sending may be lost.
     let body = api.receive(&parts.headers, body).await;
     let key = extract::key(&parts.uri, PREFIX)?;
-    let content_type = content_type::of_request(&parts.headers)?;
     let mut write = extract::write(&api, key, &parts.headers, Change::Claim)?;
-    write.change = Change::Put(Value { body: body?, content_type });
+    let content_type =
+        content_type::of_request(&parts.headers).map_err(|problem| problem.of(&write))?;
+    let body = body.map_err(|problem| problem.of(&write))?;
+    write.change = Change::Put(Value { body, content_type });
     let key = write.key.clone();
-    let judgement = settle(&api.engine, write).await?;
+    let judgement = settle(&api.engine, write, caller::of(&parts.extensions)).await?;
     let status = if judgement.key.created { StatusCode::CREATED } else { StatusCode::OK };
     let written =
         Written { key: &key, version: judgement.key.version, token: judgement.key.mark.token };
@@ -101,7 +103,7 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
 pub async fn delete(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let key = extract::key(request.uri(), PREFIX)?;
     let write = extract::write(&api, key, request.headers(), Change::Delete)?;
-    let judgement = settle(&api.engine, write).await?;
+    let judgement = settle(&api.engine, write, caller::of(request.extensions())).await?;
     Ok(with_fencing(render::empty(StatusCode::NO_CONTENT), &judgement))
 }
 
@@ -132,7 +134,7 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
             let snapshot = api.engine.read(key.clone()).await?;
             (snapshot.standing, snapshot.value)
         }
-        Some(claim) => fenced_read(&api.engine, claim).await?,
+        Some(claim) => fenced_read(&api.engine, claim, caller::of(request.extensions())).await?,
     };
     let Some(value) = value else { return Err(Problem::no_value(&key, &standing)) };
     let mut response = if known.contains(standing.version) {

@@ -61,7 +61,9 @@ impl Check {
             // One listens.
             AuthorityUrl::Store => store.lock_tables() + 1,
         };
-        let plan = Plan { migrates, connections: store.writers() + READERS + for_locks };
+        let for_the_audit = usize::from(self.settings.rejections.keep().is_some());
+        let connections = store.writers() + READERS + for_locks + for_the_audit;
+        let plan = Plan { migrates, connections };
 
         let mut findings = settings::examine(&self.settings, &url, &authority, trust, store_from);
         findings.extend(store.examine(plan).await);

@@ -11,6 +11,7 @@ mod locks;
 mod mark;
 mod pages;
 mod put;
+mod rejections;
 
 use clap::{Args, Subcommand};
 use reqwest::Url;
@@ -40,6 +41,8 @@ pub enum Client {
     Unlock(lock::Unlock),
     /// Show who holds which lock
     Locks(locks::Locks),
+    /// Show which writes were refused, and why
+    Rejections(rejections::Rejections),
 }
 
 impl Client {
@@ -56,6 +59,7 @@ impl Client {
                 Self::Renew(renew) => renew.run().await,
                 Self::Unlock(unlock) => unlock.run().await,
                 Self::Locks(locks) => locks.run().await,
+                Self::Rejections(rejections) => rejections.run().await,
             }
         })?
     }

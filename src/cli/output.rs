@@ -60,14 +60,22 @@ pub fn print(text: &str) -> Result<(), Failure> {
     write_out(text.as_bytes())
 }
 
+/// Where more is to come: `false` if nobody reads it any more.
+pub fn print_more(text: &str) -> Result<bool, Failure> {
+    write_more(text.as_bytes())
+}
+
 /// To standard output. Whoever reads it may stop early (`| head`); that is no failure.
 pub fn write_out(bytes: &[u8]) -> Result<(), Failure> {
+    write_more(bytes).map(drop)
+}
+
+fn write_more(bytes: &[u8]) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write the output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("cannot write the output: {error}"))),
     }
 }
 

@@ -11,12 +11,13 @@ use tokio::{
 
 use super::{exit::Failure, logging};
 use crate::{
-    admin::{self, Admin},
+    admin::{self, About, Admin, History, Latest},
     api::{self, Api},
     authority::Authority,
     engine::{self, Engine, Trust},
     locks::{self, Locks},
     metrics::Metrics,
+    rejections::Rejections,
     server::{self, Drain},
     settings::{Settings, StoreUrl},
     store::{Store, StoreError},
@@ -24,6 +25,9 @@ use crate::{
 
 /// What was held by a connection is released, even if nothing is left of the drain by then.
 const TIME_TO_RELEASE: Duration = Duration::from_secs(1);
+
+/// What was refused in the last moments is still written to the store, if it answers.
+const TIME_TO_RECORD: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct Serve {
@@ -66,11 +70,16 @@ async fn serve(
     let mut stop = Stop::new()?;
     let public = bind("--listen", settings.listen).await?;
     let private = bind("--admin-listen", settings.admin_listen).await?;
+    let mut rejections = Rejections::new(settings.rejections.rejections_memory.0);
+    let keep = settings.rejections.keep();
+    let archivist = keep.map(|keep| rejections.keep_in(store.clone(), keep));
+    let rejections = Arc::new(rejections);
+    tokio::spawn(rejections.clone().keep());
     let engine = Arc::new(Engine::start(
         &store,
         trust,
         engine::Limits { queue: settings.queue as usize, mark_cache: settings.mark_cache.0 },
-        Arc::new(Metrics::new(authority.is_some())),
+        Arc::new(Metrics::new(authority.is_some(), rejections.clone())),
     ));
     let (drain_starter, drain) = Drain::new(settings.drain.0);
     let limits = server::Limits {
@@ -85,15 +94,32 @@ async fn serve(
         };
         Locks::new(authority, engine.clone(), limits, drain.closing().clone())
     });
-    let api = api::router(Api {
+    let api = Api {
         engine: engine.clone(),
         locks: locks.clone(),
         rule: settings.rule,
         max_body: settings.max_body.0,
         body_timeout: settings.body_timeout.0,
-    });
-    let admin = Admin { engine: engine.clone(), locks: locks.clone(), drain: drain.clone() };
-    let admin = admin::router(admin);
+        closing: drain.closing().clone(),
+    };
+    let history = Arc::new(History::default());
+    tokio::spawn(history.clone().keep(engine.metrics().clone()));
+    let admin = Admin {
+        engine: engine.clone(),
+        locks: locks.clone(),
+        drain: drain.clone(),
+        history,
+        about: Arc::new(About {
+            version: env!("CARGO_PKG_VERSION"),
+            store: url.to_string(),
+            authority: authority_url.to_string(),
+            trust: settings.trust_level().map_err(Failure::settings)?.name(),
+        }),
+        hosts: settings.admin_hosts.clone().unwrap_or_default().0.into(),
+        latest: Latest::default(),
+    };
+    let admin = admin::router(admin, api.clone());
+    let api = api::router(api);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %url,
@@ -113,6 +139,9 @@ async fn serve(
         () = stop.requested() => return Ok(()),
     }
     engine.open();
+    if let Some(archivist) = archivist {
+        tokio::spawn(archivist.run());
+    }
     tracing::info!("fencepost is ready");
 
     stop.requested().await;
@@ -124,6 +153,8 @@ async fn serve(
             let time = drain.remaining().max(TIME_TO_RELEASE);
             let _ = tokio::time::timeout(time, locks.finish()).await;
         }
+        let time = drain.remaining().min(TIME_TO_RECORD);
+        let _ = tokio::time::timeout(time, rejections.finish()).await;
     };
     tokio::select! {
         () = stopped => tracing::info!("stopped"),

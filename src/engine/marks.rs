@@ -81,20 +81,19 @@ impl Marks {
         self.known.get(key).is_some_and(|known| known.reached >= token.get())
     }
 
-    /// Takes in what the store has said of a unit's keys.
-    pub fn learn(&self, unit: &Unit, settled: &Settled) {
+    /// Takes in what the store has said of a unit's keys. Returns how many of its guards are seen to
+    /// have risen: those whose mark was known before, and lower.
+    pub fn learn(&self, unit: &Unit, settled: &Settled) -> usize {
+        let raised = |(write, judgement)| usize::from(self.learn_one(write, judgement));
         match settled {
             Settled::Applied { judgements, .. } => {
-                for (write, judgement) in unit.writes().iter().zip(judgements) {
-                    self.learn_one(write, judgement);
-                }
+                unit.writes().iter().zip(judgements).map(raised).sum()
             }
             // In a batch the judgement may rest on writes that were rolled back with it.
-            Settled::Refused { judgement, .. } => {
-                if let [write] = unit.writes() {
-                    self.learn_one(write, judgement);
-                }
-            }
+            Settled::Refused { judgement, .. } => match unit.writes() {
+                [write] => raised((write, judgement)),
+                _ => 0,
+            },
         }
     }
 
@@ -106,42 +105,51 @@ impl Marks {
         }
     }
 
-    fn learn_one(&self, write: &Write, judgement: &Judgement) {
+    /// Whether the mark of its guard has risen with the write.
+    fn learn_one(&self, write: &Write, judgement: &Judgement) -> bool {
         let passed = judgement.passed_the_fence();
         // A refusal may name the floor, which is nobody's token.
         let reached = if passed { judgement.key.mark.token } else { 0 };
-        self.raise(&write.key, &judgement.key, reached);
-        if let Some(scope) = &write.scope {
-            if passed {
-                self.raise_mark(scope, Mark::at(write.token, None), write.token.get());
-            } else if judgement.guard > judgement.key.mark {
-                // What is above the key's mark can only be the scope's.
-                self.raise_mark(scope, judgement.guard, 0);
-            }
+        let key_rose = self.raise(&write.key, &judgement.key, reached);
+        let Some(scope) = &write.scope else { return passed && key_rose };
+        if passed {
+            return self.raise_mark(scope, Mark::at(write.token, None), write.token.get());
         }
+        if judgement.guard > judgement.key.mark {
+            // What is above the key's mark can only be the scope's.
+            self.raise_mark(scope, judgement.guard, 0);
+        }
+        false
     }
 
-    fn raise(&self, key: &Key, standing: &Standing, reached: i64) {
+    fn raise(&self, key: &Key, standing: &Standing, reached: i64) -> bool {
         let Standing { mark, version, present, .. } = *standing;
         let value = LastValue { at: mark, version, present };
-        self.raise_to(key, Known { mark, reached, value: Some(value) });
+        self.raise_to(key, Known { mark, reached, value: Some(value) })
     }
 
-    fn raise_mark(&self, key: &Key, mark: Mark, reached: i64) {
-        self.raise_to(key, Known { mark, reached, value: None });
+    fn raise_mark(&self, key: &Key, mark: Mark, reached: i64) -> bool {
+        self.raise_to(key, Known { mark, reached, value: None })
     }
 
-    /// An atomic maximum: an answer that arrives late cannot replace a newer one.
-    fn raise_to(&self, key: &Key, news: Known) {
+    /// An atomic maximum: an answer that arrives late cannot replace a newer one. Returns whether the
+    /// token of a mark that was known has risen.
+    fn raise_to(&self, key: &Key, news: Known) -> bool {
         let raise = |_: &Key, known: &mut Known| {
+            let rose = known.mark.token < news.mark.token;
             known.mark = known.mark.max(news.mark);
             known.reached = known.reached.max(news.reached);
             known.value = known.value.max(news.value);
-            EntryAction::Retain(())
+            EntryAction::Retain(rose)
         };
-        if let EntryResult::Vacant(place) = self.known.entry(key, None, raise) {
-            // Lost only if it was filled meanwhile, by something as true.
-            let _ = place.insert(news);
+        match self.known.entry(key, None, raise) {
+            EntryResult::Retained(rose) => rose,
+            EntryResult::Vacant(place) => {
+                // Lost only if it was filled meanwhile, by something as true.
+                let _ = place.insert(news);
+                false
+            }
+            _ => false,
         }
     }
 }

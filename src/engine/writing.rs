@@ -70,7 +70,8 @@ impl Desk {
         for ((unit, answer), (since, begun, reply)) in units.into_iter().zip(answers).zip(askers) {
             match &answer {
                 Ok(settled) => {
-                    self.marks.learn(&unit, settled);
+                    let raised = self.marks.learn(&unit, settled);
+                    self.metrics.writes.raised(begun, raised);
                     self.metrics.writes.settled_by_store(begun, &unit, settled);
                 }
                 Err(StoreError::Locked) => {

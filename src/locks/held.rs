@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn held() -> (Held, Arc<Metrics>) {
-        let metrics = Arc::new(Metrics::new(true));
+        let metrics = Arc::new(Metrics::new(true, Arc::default()));
         (Held::new(metrics.clone()), metrics)
     }
 

@@ -59,6 +59,16 @@ label!(ReadOutcome { Answered = "answered", Rejected = "rejected", Failed = "fai
 label!(DecidedBy { Cache = "cache", Store = "store", Input = "input" });
 
 label!(
+    /// Who has raised a mark: a grant, or a client's own write.
+    RaisedBy { Grant = "grant", Client = "client" }
+);
+
+label!(
+    /// Where a rejection was left out of the record.
+    Where { Record = "record", Stream = "stream", Audit = "audit" }
+);
+
+label!(
     /// What stops a write before the fence sees it.
     BadInput {
         InvalidToken = "invalid-token",
@@ -111,12 +121,27 @@ pub enum Reason {
     Input(BadInput),
 }
 
-impl EncodeLabelValue for Reason {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        encoder.write_str(match self {
+impl Reason {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let fence = Refusal::ALL.iter().copied().map(Self::Fence);
+        fence.chain(BadInput::ALL.iter().copied().map(Self::Input))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Fence(refusal) => refusal.name(),
             Self::Input(input) => input.name(),
-        })
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|reason| reason.name() == name)
+    }
+}
+
+impl EncodeLabelValue for Reason {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        encoder.write_str(self.name())
     }
 }
 
@@ -130,6 +155,16 @@ pub struct OpAndOutcome {
 pub struct ReasonAndJudge {
     pub reason: Reason,
     pub decided_by: DecidedBy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByRaiser {
+    pub by: RaisedBy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByWhere {
+    pub r#where: Where,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::{labels::Label, *};
+use crate::rejections::Refused;
 
 #[test]
 fn a_label_value_stands_in_its_place() {
@@ -14,12 +15,13 @@ fn a_label_value_stands_in_its_place() {
     in_order::<ReadOutcome>();
     in_order::<DecidedBy>();
     in_order::<BadInput>();
+    in_order::<Where>();
     in_order::<Refusal>();
 }
 
 #[test]
 fn counting_adds_no_series() {
-    let metrics = Metrics::new(true);
+    let metrics = Metrics::new(true, Arc::default());
     let series = |text: &str| -> BTreeSet<String> {
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         samples.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
@@ -27,7 +29,7 @@ fn counting_adds_no_series() {
     let before = series(&metrics.render(Format::Prometheus));
     for op in Op::ALL {
         for reason in BadInput::ALL {
-            metrics.writes.malformed(*op, *reason);
+            metrics.writes.malformed(*op, *reason, Refused::default(), Arc::default());
         }
     }
     metrics.locks.grants.inc();

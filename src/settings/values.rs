@@ -17,6 +17,16 @@ pub enum TrustLevel {
     Granted,
 }
 
+impl TrustLevel {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Bounded => "bounded",
+            Self::Granted => "granted",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere
@@ -67,6 +77,32 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         // The error of the parser below speaks of floats.
         text.parse().map(Self).map_err(|_| "not a size; write it as 512KiB or 1MiB".into())
+    }
+}
+
+/// Names of hosts, separated by commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNames(pub Vec<String>);
+
+impl FromStr for HostNames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |name: &&str| {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        };
+        let names: Vec<&str> = text.split(',').map(str::trim).collect();
+        match names.iter().find(|name| !is_name(name)) {
+            None => Ok(Self(names.into_iter().map(str::to_owned).collect())),
+            Some(name) => Err(format!("{name:?} is not the name of a host; leave out the port")),
+        }
+    }
+}
+
+impl fmt::Display for HostNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.join(",").fmt(f)
     }
 }
 

@@ -6,6 +6,7 @@
 //! batch needs more than that, rows are locked in key order and judged by the same rule in memory
 //! (`locked.rs`). `connection.rs` pins every setting that this relies on.
 
+mod audit;
 mod batch;
 mod blocked;
 mod compact;
@@ -35,6 +36,7 @@ use sqlx::{
 };
 
 use self::{
+    audit::PostgresAudit,
     connection::{Connection, Connector, Patience},
     lock_news::PostgresLockNews,
     lock_table::PostgresLockTable,
@@ -42,8 +44,8 @@ use self::{
     session::{PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
-    Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError, Tokens,
-    schema_of,
+    Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
+    Tokens, schema_of,
 };
 use crate::finding::Finding;
 
@@ -135,6 +137,12 @@ impl Store for PostgresStore {
         let mut connection = self.connector.connect().await?;
         within(PING_DEADLINE, fitness::ping(&mut connection)).await.map_err(surely)?;
         Ok(Box::new(PostgresMemory::new(connection)))
+    }
+
+    async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
+        let mut connection = self.connector.connect().await?;
+        within(PING_DEADLINE, fitness::ping(&mut connection)).await.map_err(surely)?;
+        Ok(Box::new(PostgresAudit::new(connection)))
     }
 
     async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {

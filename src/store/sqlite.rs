@@ -5,6 +5,7 @@
 //! that were waiting share one commit. Every commit is synced before it is answered
 //! (`synchronous = FULL` with a write-ahead log).
 
+mod audit;
 mod compact;
 mod examination;
 mod lock_queue;
@@ -23,10 +24,12 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use self::{lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession};
+use self::{
+    audit::SqliteAudit, lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession,
+};
 use super::{
-    Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError, Tokens,
-    schema_of,
+    Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
+    Tokens, schema_of,
 };
 use crate::finding::Finding;
 
@@ -106,6 +109,12 @@ impl Store for SqliteStore {
         let mut connection = self.open().await?;
         session::ping(&mut connection).await?;
         Ok(Box::new(SqliteMemory::new(connection, self.writing.clone())))
+    }
+
+    async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
+        let mut connection = self.open().await?;
+        session::ping(&mut connection).await?;
+        Ok(Box::new(SqliteAudit::new(connection, self.writing.clone())))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@
 
 pub mod authority;
 pub mod blocker;
+pub mod browser;
 pub mod chaos_proxy;
 pub mod etcd;
 pub mod fencepost;

@@ -35,6 +35,7 @@ async fn every_series_is_there_from_the_start() {
         let expected = match series {
             "fencepost_store_up" => 1.0,
             series if series.starts_with("fencepost_build_info") => 1.0,
+            "fencepost_queue_limit" => 1024.0,
             // It may have been asked already, or not.
             "fencepost_authority_up" => continue,
             _ => 0.0,
@@ -119,14 +120,16 @@ on_each_store! {
         let settled = [("batch_writes_count", 1.0), ("store_duration_seconds_count", 1.0)];
         let ordered = || client.put("k", 5, "v").header("X-Fencing-Seq", 1);
         let outcome = |outcome| format!("write_duration_seconds_count{{outcome=\"{outcome}\"}}");
-        for (request, status, op, became) in [
-            (ordered(), 201, "put", "accepted"),
-            (ordered(), 201, "put", "replayed"),
-            (client.delete("k", 6), 204, "delete", "accepted"),
-            (client.claim("k", 7), 200, "claim", "accepted"),
-            (batch(7), 200, "batch", "accepted"),
+        // Whether a mark that was known before has risen.
+        let (raises, not) = (true, false);
+        for (request, status, op, became, raised) in [
+            (ordered(), 201, "put", "accepted", not),
+            (ordered(), 201, "put", "replayed", not),
+            (client.delete("k", 6), 204, "delete", "accepted", raises),
+            (client.claim("k", 7), 200, "claim", "accepted", raises),
+            (batch(7), 200, "batch", "accepted", not),
             // A fenced read claims.
-            (client.read("b/1").header("X-Fencing-Token", 8), 200, "claim", "accepted"),
+            (client.read("b/1").header("X-Fencing-Token", 8), 200, "claim", "accepted", raises),
         ] {
             let before = Scrape::of(&server).await;
             let is_read = request.try_clone().unwrap().build().unwrap().method() == Method::GET;
@@ -135,6 +138,9 @@ on_each_store! {
             let duration = outcome(became);
             let mut expected = rises([(&total, 1.0), (&duration, 1.0)]);
             expected.extend(rises(settled));
+            if raised {
+                expected.extend(rises([("marks_raised_total{by=\"client\"}", 1.0)]));
+            }
             if is_read {
                 expected.extend(rises([("read_duration_seconds_count{outcome=\"answered\"}", 1.0)]));
             }
@@ -184,6 +190,34 @@ on_each_store! {
                 .map(|(_, rise)| rise).sum();
             assert_eq!(by_anyone, 1.0, "{reason}");
         }
+    }
+}
+
+on_each_store! {
+    async fn a_mark_that_rises_without_a_grant_is_told_apart(store: TestStore) {
+        let server = Fencepost::with(&store, &["--authority", "store"]).await;
+        let client = server.client();
+        let raised = async |by: &str| {
+            Scrape::of(&server).await.get(&format!("fencepost_marks_raised_total{{by=\"{by}\"}}"))
+        };
+        let mut token = 0;
+        for _ in 0..2 {
+            let granted = answer(client.request(Method::POST, "/v1/locks/l")).await;
+            assert_eq!(granted.status, 201, "{}", granted.text());
+            token = granted.json()["token"].as_i64().unwrap();
+            let scoped = client.put("k", token, "v").header("X-Fencing-Scope", "l");
+            assert!(matches!(answer(scoped).await.status, 200 | 201));
+            let release = client.request(Method::DELETE, "/v1/locks/l");
+            assert_eq!(answer(release.header("X-Fencing-Token", token)).await.status, 204);
+        }
+        // The first grant met a lock that nobody knew.
+        assert_eq!((raised("grant").await, raised("client").await), (1.0, 0.0));
+        // Another lock's token is none that was granted for this one.
+        let other = answer(client.request(Method::POST, "/v1/locks/other")).await;
+        let foreign = other.json()["token"].as_i64().unwrap();
+        assert!(foreign > token);
+        assert_eq!(answer(client.put("l", foreign, "v")).await.status, 201);
+        assert_eq!((raised("grant").await, raised("client").await), (1.0, 1.0));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use utoipa::IntoParams;
 
-use super::schemas::{AnyVersion, EncodedKey, Etag};
+use super::schemas::{AnyVersion, EncodedKey, Etag, reasons, since};
 use crate::{
     token::{Key, Seq, Token},
     write::Rule,
@@ -118,6 +118,23 @@ pub struct PageQuery {
     /// Only keys that come after this one: the `next` of the page before.
     #[param(nullable = false, max_length = 1024, pattern = "^[^\\x00]*$", example = "orders/42")]
     after: Option<String>,
+    /// How many at most.
+    #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RejectionsQuery {
+    /// Only writes of this key.
+    #[param(nullable = false)]
+    key: Option<Key>,
+    /// Only those that were refused for this reason.
+    #[param(nullable = false, schema_with = reasons)]
+    reason: Option<String>,
+    /// Only those from this moment on, in UTC, or that long ago: `5m`.
+    #[param(nullable = false, schema_with = since)]
+    since: Option<String>,
     /// How many at most.
     #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,

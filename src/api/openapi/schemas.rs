@@ -8,7 +8,10 @@ use utoipa::{
     },
 };
 
-use crate::api::problem::Kind;
+use crate::{
+    api::problem::Kind,
+    metrics::{DecidedBy, Label, Reason},
+};
 
 /// A version as headers carry it: a strong ETag.
 #[derive(ToSchema)]
@@ -33,6 +36,33 @@ pub fn problem_types() -> Object {
         .schema_type(Type::String)
         .description(Some("What went wrong, for a program to tell."))
         .enum_values(Some(Kind::ALL.map(Kind::urn)))
+        .build()
+}
+
+/// Why a write can be refused.
+pub fn reasons() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("The type of the problem that it was answered with."))
+        .enum_values(Some(Reason::all().map(Reason::name)))
+        .build()
+}
+
+/// A moment in UTC, or how long ago it was.
+pub fn since() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^[1-9][0-9]{0,3}(ms|s|m|h|d)$|^20[0-9]{2}-0[1-9]-[01][1-9]T[01][0-9]:[0-5][0-9]:[0-5][0-9]Z$"))
+        .examples(["5m", "2026-01-31T12:00:00Z"])
+        .build()
+}
+
+/// Who can refuse one.
+pub fn judges() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("Who refused it: a mark in memory, the store, or the parser."))
+        .enum_values(Some(DecidedBy::ALL.iter().map(|judge| judge.name())))
         .build()
 }
 

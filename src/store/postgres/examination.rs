@@ -41,7 +41,9 @@ FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'
              ('fencepost.authority', 'SELECT'), ('fencepost.authority', 'INSERT'),
              ('fencepost.authority', 'UPDATE'), ('fencepost.locks', 'SELECT'),
              ('fencepost.locks', 'INSERT'), ('fencepost.locks', 'UPDATE'),
-             ('fencepost.locks', 'DELETE'), ('fencepost.tokens', 'SELECT'),
+             ('fencepost.locks', 'DELETE'), ('fencepost.rejections', 'SELECT'),
+             ('fencepost.rejections', 'INSERT'), ('fencepost.rejections', 'DELETE'),
+             ('fencepost.tokens', 'SELECT'),
              ('fencepost.tokens', 'UPDATE')) AS needed(object, privilege)
 WHERE NOT CASE needed.object
     WHEN 'fencepost.tokens' THEN has_sequence_privilege(needed.object, needed.privilege)

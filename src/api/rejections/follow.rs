@@ -1,0 +1,62 @@
+//! Rejections as they happen, as events.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    http::HeaderMap,
+    response::{
+        Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+
+use super::{Document, query::Asked};
+use crate::{
+    api::{
+        Api, events,
+        problem::{Kind, Problem},
+    },
+    rejections::{Id, News},
+    server::Lingering,
+};
+
+/// Comments in between tell a quiet server from a dead one.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+
+/// There was more than could be told.
+#[derive(Serialize)]
+struct Dropped {
+    count: u64,
+}
+
+pub fn response(api: &Api, asked: Asked, headers: &HeaderMap) -> Result<Response, Problem> {
+    let rejections = api.engine.rejections();
+    // One that is not ours says nothing: what came after it is not known here.
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let last = last.and_then(|id| id.parse::<Id>().ok());
+    let follower = rejections.follow(asked.filter, last).ok_or_else(|| {
+        let detail = "as many connections follow the rejections as may; try again later";
+        Problem::new(Kind::Overloaded, detail)
+    })?;
+    let news =
+        stream::unfold(follower, async |mut follower| Some((follower.news().await, follower)));
+    let events = news
+        .take_until(api.closing.clone().cancelled_owned())
+        .flat_map(|news| stream::iter(render(&news)).map(Ok::<_, Infallible>));
+    let silence = KeepAlive::new().interval(LONGEST_SILENCE);
+    let mut response = events::response(Sse::new(events).keep_alive(silence));
+    response.extensions_mut().insert(Lingering);
+    Ok(response)
+}
+
+fn render(news: &News) -> Vec<Event> {
+    let dropped = (news.dropped > 0).then_some(Dropped { count: news.dropped });
+    let dropped = dropped.map(|dropped| events::event("dropped", &dropped));
+    let rejections = news
+        .entries
+        .iter()
+        .map(|entry| events::event("rejection", &Document::of(entry)).id(entry.id.to_string()));
+    dropped.into_iter().chain(rejections).collect()
+}

@@ -1,0 +1,80 @@
+//! A rejection for a person to read.
+
+use serde_json::{Value, json};
+
+use crate::cli::output::printable;
+
+pub const COLUMNS: [&str; 8] =
+    ["at", "key", "reason", "token", "mark", "lag", "client", "overtaken_by"];
+
+/// With what can be told from the rest.
+pub fn of_table(rejection: &Value) -> Value {
+    let mut row = rejection.clone();
+    row["lag"] = lag(rejection).map_or(Value::Null, |lag| json!(lag));
+    if row["client"].is_null() {
+        row["client"] = row["peer"].take();
+    }
+    row
+}
+
+/// One line, since more are to come.
+pub fn line(rejection: &Value) -> String {
+    let text = |name: &str| match &rejection[name] {
+        Value::String(text) => printable(text).replace('\n', "\\n"),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let mut line = format!("{}  {:<16}  {}", text("at"), text("reason"), text("key"));
+    if !rejection["token"].is_null() {
+        line += &format!("  token {}", text("token"));
+    }
+    if !rejection["seq"].is_null() {
+        line += &format!(" seq {}", text("seq"));
+    }
+    if !rejection["mark"].is_null() {
+        line += &format!("  mark {}", text("mark"));
+    }
+    if let Some(lag) = lag(rejection) {
+        line += &format!(" ({lag} behind)");
+    }
+    let client = if rejection["client"].is_null() { "peer" } else { "client" };
+    line += &format!("  by {}", text(client));
+    if !rejection["overtaken_by"].is_null() {
+        line += &format!("  overtaken by {}", text("overtaken_by"));
+    }
+    line
+}
+
+fn lag(rejection: &Value) -> Option<i64> {
+    let lag = rejection["mark"].as_i64()?.saturating_sub(rejection["token"].as_i64()?);
+    (lag > 0).then_some(lag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_key_stays_on_its_line() {
+        let rejection = json!({
+            "at": "2026-01-31T12:00:00.000Z", "key": "a\n\u{1b}[2Jb", "reason": "stale-token",
+            "token": 33, "mark": 36, "seq": null, "client": "billing\r-7", "peer": "10.1.2.3:5",
+            "overtaken_by": "billing-8",
+        });
+        assert_eq!(
+            line(&rejection),
+            "2026-01-31T12:00:00.000Z  stale-token       a\\n\\u{1b}[2Jb  token 33  mark 36 \
+             (3 behind)  by billing\\r-7  overtaken by billing-8"
+        );
+        assert_eq!(of_table(&rejection)["lag"], 3);
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let rejection = json!({
+            "at": "2026-01-31T12:00:00.000Z", "key": null, "reason": "invalid-key", "token": null,
+            "mark": null, "seq": null, "client": null, "peer": "10.1.2.3:5", "overtaken_by": null,
+        });
+        assert_eq!(line(&rejection), "2026-01-31T12:00:00.000Z  invalid-key         by 10.1.2.3:5");
+    }
+}

@@ -1,0 +1,237 @@
+//! What was refused: every write that the cache, the store or the parser has turned down.
+//!
+//! A rejection is recorded where it is counted (`metrics/writes.rs`), once, whether its client still
+//! waits or not. The request's path pays for a place in a bounded queue and no more. A task takes
+//! them out, names them, and puts them into the ring (`ring.rs`), from which they are listed and
+//! followed (`follower.rs`); into the log (`log.rs`); and into the queue of another task that keeps
+//! them in the store (`archivist.rs`).
+//!
+//! Whatever cannot keep up drops and counts. Nothing here can slow a write.
+
+mod archivist;
+mod filter;
+mod follower;
+mod log;
+mod owners;
+mod record;
+mod ring;
+
+use std::{
+    cmp::Reverse,
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytesize::ByteSize;
+use crossbeam_queue::ArrayQueue;
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    time::Instant,
+};
+
+use self::{archivist::Archive, log::Log, ring::Ring};
+pub use self::{
+    archivist::{Archivist, Keep},
+    filter::Filter,
+    follower::Follower,
+    owners::Owners,
+    record::{Caller, Entry, Id, Refused, Rejection},
+    ring::News,
+};
+use crate::{
+    fence::Refusal,
+    metrics::{Dropped, Reason, Where},
+    store::Store,
+};
+
+/// Rejections that may wait to be taken in.
+const QUEUE: usize = 8192;
+
+/// Between two rounds of taking them in. Whoever asks does not wait for it.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the store may take to say what it has kept.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Connections that may follow the record at once.
+const FOLLOWERS: usize = 64;
+
+struct Book {
+    ring: Ring,
+    log: Log,
+}
+
+pub struct Rejections {
+    arrived: ArrayQueue<Rejection>,
+    /// Whether the recorder waits for the bell. While it is busy, nobody needs to ring.
+    resting: AtomicBool,
+    bell: Notify,
+    book: Mutex<Book>,
+    /// The number that the next entry will have.
+    next: watch::Sender<u64>,
+    fencepost: u64,
+    owners: Owners,
+    followers: Arc<Semaphore>,
+    dropped: Arc<Dropped>,
+    /// Where they are kept in the store, too.
+    archive: Option<Archive>,
+}
+
+impl Rejections {
+    /// `memory`: for the newest ones.
+    pub fn new(memory: ByteSize) -> Self {
+        let fencepost = fastrand::u64(..);
+        let capacity = usize::try_from(memory.as_u64()).unwrap_or(usize::MAX);
+        Self {
+            arrived: ArrayQueue::new(QUEUE),
+            resting: AtomicBool::new(false),
+            bell: Notify::new(),
+            book: Mutex::new(Book { ring: Ring::new(fencepost, capacity), log: Log::default() }),
+            next: watch::Sender::new(1),
+            fencepost,
+            owners: Owners::default(),
+            followers: Arc::new(Semaphore::new(FOLLOWERS)),
+            dropped: Arc::default(),
+            archive: None,
+        }
+    }
+
+    /// Keeps them in the store as well. The archivist is to be run once the store is fit to use.
+    pub fn keep_in(&mut self, store: Arc<dyn Store>, keep: Keep) -> Archivist {
+        let (archive, archivist) = Archive::new(store, keep, self.dropped.clone());
+        self.archive = Some(archive);
+        archivist
+    }
+
+    /// Who was granted which token.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// How many were left out, by where.
+    pub fn dropped(&self) -> &Dropped {
+        &self.dropped
+    }
+
+    /// Never waits. What finds no place is counted.
+    pub fn record(&self, rejection: Rejection) {
+        if self.arrived.push(rejection).is_err() {
+            self.dropped.add(Where::Record, 1);
+        }
+        // Most of the time somebody else has rung already, or the recorder is awake.
+        if self.resting.load(Ordering::SeqCst) && self.resting.swap(false, Ordering::SeqCst) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Takes in what has arrived, for as long as the process lives.
+    pub async fn keep(self: Arc<Self>) {
+        loop {
+            self.resting.store(true, Ordering::SeqCst);
+            if self.arrived.is_empty() {
+                let rings = self.bell.notified();
+                if self.book().log.owes_a_line() {
+                    let _ = tokio::time::timeout(log::PERIOD, rings).await;
+                } else {
+                    rings.await;
+                }
+            }
+            self.resting.store(false, Ordering::SeqCst);
+            self.take_in();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The newest that are remembered here.
+    pub fn newest(&self, filter: &Filter, limit: usize) -> Vec<Arc<Entry>> {
+        self.take_in();
+        self.book().ring.newest_first(filter, limit)
+    }
+
+    /// The newest of all fenceposts on the store: what is kept there, and what is here and perhaps
+    /// not written yet. `None`: the store could not be asked, or nothing is kept there.
+    pub async fn newest_anywhere(&self, filter: &Filter, limit: usize) -> Option<Vec<Arc<Entry>>> {
+        let kept = self.archive.as_ref()?.newest(filter.clone(), limit);
+        let kept = tokio::time::timeout(PATIENCE, kept).await.ok()??;
+        let mut all = self.newest(filter, limit);
+        let here: HashSet<Id> = all.iter().map(|entry| entry.id).collect();
+        all.extend(kept.into_iter().filter(|entry| !here.contains(&entry.id)).map(Arc::new));
+        all.sort_by_key(|entry| Reverse((entry.rejection.at, entry.id)));
+        all.truncate(limit);
+        Some(all)
+    }
+
+    /// Returns when all that was recorded until now is kept, as far as it can be.
+    pub async fn finish(&self) {
+        self.take_in();
+        if let Some(archive) = &self.archive {
+            archive.written().await;
+        }
+    }
+
+    /// Follows the record from now on, or from after `last`, if that was one of ours. `None`: there
+    /// are as many followers as there may be.
+    pub fn follow(self: &Arc<Self>, filter: Filter, last: Option<Id>) -> Option<Follower> {
+        let place = self.followers.clone().try_acquire_owned().ok()?;
+        self.take_in();
+        let now = self.book().ring.next();
+        let last = last.filter(|id| id.fencepost == self.fencepost);
+        let next = last.map_or(now, |id| id.number.saturating_add(1).min(now));
+        Some(Follower {
+            rejections: self.clone(),
+            filter,
+            next,
+            newest: self.next.subscribe(),
+            not_before: Instant::now(),
+            _place: place,
+        })
+    }
+
+    fn news(&self, from: u64, filter: &Filter, limit: usize) -> News {
+        let news = self.book().ring.news(from, filter, limit);
+        self.dropped.add(Where::Stream, news.dropped);
+        news
+    }
+
+    fn take_in(&self) {
+        let mut book = self.book();
+        let Book { ring, log } = &mut *book;
+        // No more than there was room for, or a flood would never let go.
+        let arrived = (0..QUEUE).map_while(|_| self.arrived.pop());
+        let taken_in = arrived.map(|rejection| {
+            let overtaken_by = self.who_overtook(&rejection);
+            let entry = ring.push(rejection, overtaken_by);
+            if self.archive.as_ref().is_some_and(|archive| !archive.append(entry.clone())) {
+                self.dropped.add(Where::Audit, 1);
+            }
+            entry
+        });
+        let lines = log.choose(taken_in);
+        let next = ring.next();
+        self.next.send_if_modified(|known| std::mem::replace(known, next) != next);
+        drop(book);
+        // Whoever reads the log may be slow.
+        lines.write();
+    }
+
+    fn who_overtook(&self, rejection: &Rejection) -> Option<Arc<str>> {
+        if rejection.reason != Reason::Fence(Refusal::Stale) || rejection.lag().is_none() {
+            return None;
+        }
+        self.owners.of(rejection.mark?)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Rejections {
+    fn default() -> Self {
+        Self::new(ByteSize::mib(4))
+    }
+}
