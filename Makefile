@@ -1,7 +1,8 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run demo test test-unit test-it test-api test-rules test-postgres-versions picture bench lint deny fmt setup
+.PHONY: help run demo test test-unit test-it test-api test-rules test-postgres-versions test-chart test-image \
+	picture bench lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -15,7 +16,8 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	@scripts/setup run
 	cargo run --release --locked -- demo
 
-test: lint test-unit test-it test-api test-rules test-postgres-versions ## Everything that a change must pass
+# Everything that a change must pass.
+test: lint test-unit test-it test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -39,6 +41,14 @@ test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
 
 picture: setup ## Renew the picture of the page in the README, in four minutes
 	FENCEPOST_PICTURE=docs/page.png cargo test --locked --test it page::portrait
+
+# The charts by two Helms, against the schemas of Kubernetes 1.29 to 1.36, and run by the real binary.
+test-chart: setup ## The Helm charts
+	scripts/test-chart
+
+# Needs root: containers without a daemon.
+test-image: setup ## The container image, built and run
+	scripts/test-image
 
 # Apart from the tests: a ratio measured in one run says something, a time alone does not.
 bench: setup ## What it costs, side by side with its peers; QUICK=1 for a first impression

@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod healthcheck;
 mod logging;
+mod manifest;
 mod migrate;
 mod output;
 mod run;
@@ -84,6 +85,8 @@ enum Cmd {
     DemoWorker(demo::worker::DemoWorker),
     /// Ask a server's admin address whether it is ready; for containers without curl
     Healthcheck(healthcheck::Healthcheck),
+    /// Print the sidecar for Kubernetes as YAML; for those without Helm
+    Manifest(manifest::Manifest),
     /// Print the OpenAPI document of the HTTP API
     Openapi,
     /// Print a completion script for a shell
@@ -154,6 +157,7 @@ impl Parsed {
             Cmd::Demo(demo) => demo.run(),
             Cmd::DemoWorker(worker) => worker.run(),
             Cmd::Healthcheck(healthcheck) => healthcheck.run(),
+            Cmd::Manifest(manifest) => manifest.run(),
             Cmd::Openapi => output::print(api::openapi::document_text()),
             Cmd::Completions { shell } => completions(shell),
         }

@@ -1,11 +1,15 @@
 //! `fencepost healthcheck`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use reqwest::Url;
 
 use super::{block_on, client::http, exit::Failure, output};
+use crate::settings::Time;
+
+/// How often a server is asked that is being waited for.
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub struct Healthcheck {
@@ -18,21 +22,34 @@ pub struct Healthcheck {
         value_parser = http::server_url
     )]
     admin_url: Url,
+
+    /// How long to wait for it to become ready
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    wait: Time,
 }
 
 impl Healthcheck {
     pub fn run(self) -> Result<(), Failure> {
-        let url = format!("{}/readyz?verbose", self.admin_url.as_str().trim_end_matches('/'));
+        let began = Instant::now();
         block_on(async {
-            let request = http::client(Duration::from_secs(5))?.get(url);
-            let answer = request.send().await.map_err(http::unreachable)?;
-            let ready = answer.status().is_success();
-            let text = answer.text().await.map_err(http::unreachable)?;
-            if ready {
-                output::print(&text)
-            } else {
-                Err(Failure::Unavailable(text.trim_end().into()))
+            loop {
+                match self.ask().await {
+                    Err(failure) if failure.passes() && began.elapsed() < self.wait.0 => {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    Err(failure) => return Err(failure),
+                    Ok(text) => return output::print(&text),
+                }
             }
         })?
+    }
+
+    async fn ask(&self) -> Result<String, Failure> {
+        let url = format!("{}/readyz?verbose", self.admin_url.as_str().trim_end_matches('/'));
+        let request = http::client(Duration::from_secs(5))?.get(url);
+        let answer = request.send().await.map_err(http::unreachable)?;
+        let ready = answer.status().is_success();
+        let text = answer.text().await.map_err(http::unreachable)?;
+        if ready { Ok(text) } else { Err(Failure::Unavailable(text.trim_end().into())) }
     }
 }

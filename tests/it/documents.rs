@@ -50,7 +50,13 @@ fn the_settings_are_those_that_there_are() {
 
 #[test]
 fn every_document_that_is_linked_is_there() {
-    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/settings.md"] {
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/settings.md",
+        "docs/kubernetes.md",
+    ] {
         let text = document(name);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());

@@ -50,10 +50,12 @@ mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.
 mod harness;
 mod keys;
+mod lifecycle;
 mod listing;
 mod lock_commands;
 mod locks;
 mod logs;
+mod manifest;
 mod mark_cache;
 mod marks;
 mod metrics;
