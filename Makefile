@@ -2,7 +2,7 @@
 # they need first.
 
 .PHONY: help run demo test test-unit test-it test-api test-rules test-postgres-versions test-chart test-image \
-	picture bench lint deny fmt setup
+	picture bench bench-micro lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -51,8 +51,15 @@ test-image: setup ## The container image, built and run
 	scripts/test-image
 
 # Apart from the tests: a ratio measured in one run says something, a time alone does not.
-bench: setup ## What it costs, side by side with its peers; QUICK=1 for a first impression
-	QUICK=$(QUICK) cargo bench --locked --bench locks
+# Without QUICK it takes a quarter of an hour, and writes docs/benchmarks.md.
+bench: ## What it costs, side by side with its peers; QUICK=1 for a first impression
+	@scripts/setup bench
+	QUICK=$(QUICK) cargo bench --locked --bench locks --bench engine
+
+# The parts that need no servers, with Criterion.
+bench-micro: ## What the parser and the mark cache cost
+	@scripts/setup run
+	cargo bench --locked --bench micro
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check

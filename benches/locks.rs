@@ -12,6 +12,9 @@ mod it {
 }
 #[path = "locks/contenders.rs"]
 mod contenders;
+#[allow(dead_code)] // The report reads what is kept here.
+#[path = "shared/kept.rs"]
+mod kept;
 #[path = "locks/lean.rs"]
 mod lean;
 #[path = "locks/report.rs"]
@@ -41,6 +44,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CLIENTS: [usize; 2] = [1, 32];
 
 struct Plan {
+    quick: bool,
     rounds: usize,
     run: Duration,
 }
@@ -48,9 +52,9 @@ struct Plan {
 impl Plan {
     fn of_the_environment() -> Self {
         if std::env::var_os("QUICK").is_some_and(|quick| !quick.is_empty()) {
-            Self { rounds: 3, run: Duration::from_secs(1) }
+            Self { quick: true, rounds: 3, run: Duration::from_secs(1) }
         } else {
-            Self { rounds: 9, run: Duration::from_secs(4) }
+            Self { quick: false, rounds: 9, run: Duration::from_secs(4) }
         }
     }
 }
@@ -99,7 +103,11 @@ async fn bench(plan: &Plan) {
         }
     }
     eprint!("\r\x1b[K");
-    println!("{}", report.table(&CLIENTS, contenders.iter().map(|(name, _)| *name)));
+    let table = report.table(&CLIENTS, contenders.iter().map(|(name, _)| *name));
+    println!("{table}");
+    if !plan.quick {
+        kept::keep("locks.md", &table).expect("the table is kept for the report");
+    }
 }
 
 /// Each client takes and gives back a lock of its own, over and over.

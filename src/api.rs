@@ -16,7 +16,7 @@ mod body;
 mod caller;
 mod content_type;
 mod events;
-mod extract;
+pub mod extract;
 pub mod listing;
 pub mod locks;
 pub mod marks;

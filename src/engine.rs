@@ -8,7 +8,7 @@
 mod detour;
 mod gather;
 mod link;
-mod marks;
+pub mod marks;
 mod queue;
 mod reader;
 mod trust;

@@ -180,9 +180,12 @@ impl Etcd {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().expect("it runs").id()
+    }
+
     pub fn signal(&self, signal: Signal) {
-        let server = self.server.as_ref().expect("it runs");
-        kill(Pid::from_raw(server.id().cast_signed()), signal).expect("it can be signalled");
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("it can be signalled");
     }
 
     /// `etcdctl` as somebody at a prompt would use it.

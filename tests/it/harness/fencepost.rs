@@ -100,6 +100,10 @@ impl Fencepost {
         self.log.lock().expect("the log").join("\n")
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("the process is there");

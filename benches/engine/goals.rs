@@ -1,0 +1,110 @@
+//! What is promised, and whether it is kept.
+
+use super::{
+    book::{Book, Spread},
+    names::{
+        AFTER, ALONE, AT_16, AT_64, AT_256, ETCD, FENCEPOST, FIXED_RATE, GATEWAY, IDLE, NOOP,
+        ONE_KEY, PGBENCH, PLAIN, READS, REDIS, REFUSALS, START,
+    },
+    run::Run,
+};
+
+pub struct Goal {
+    pub what: &'static str,
+    pub measured: Option<Spread>,
+    pub bound: Bound,
+    pub unit: &'static str,
+}
+
+#[derive(Clone, Copy)]
+pub enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Goal {
+    /// `None` where it was not measured.
+    pub fn is_kept(&self) -> Option<bool> {
+        let median = self.measured?.median;
+        Some(match self.bound {
+            Bound::AtLeast(bound) => median >= bound,
+            Bound::AtMost(bound) => median <= bound,
+        })
+    }
+
+    pub fn bound(&self) -> String {
+        match self.bound {
+            Bound::AtLeast(bound) => format!("≥ {bound} {}", self.unit),
+            Bound::AtMost(bound) => format!("≤ {bound} {}", self.unit),
+        }
+    }
+
+    pub fn median(&self) -> String {
+        self.measured.map_or("–".into(), |it| format!("{} {}", short(it.median), self.unit))
+    }
+
+    pub fn spread(&self) -> String {
+        self.measured.map_or("–".into(), |it| format!("{} – {}", short(it.low), short(it.high)))
+    }
+}
+
+fn short(number: f64) -> String {
+    if number < 10.0 { format!("{number:.2}") } else { format!("{number:.1}") }
+}
+
+pub fn all(book: &Book) -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let faster = |scene, than| book.ratio(scene, FENCEPOST, than, |run| run.rate);
+    let p99 = |scene| book.ratio(scene, FENCEPOST, PGBENCH, |run| run.p99_us);
+    let ratio = |what, measured, bound| Goal { what, measured, bound, unit: "x" };
+    vec![
+        ratio("pgbench, 64 clients: throughput", faster(AT_64, PGBENCH), AtLeast(2.4)),
+        ratio("pgbench, 256 clients: throughput", faster(AT_256, PGBENCH), AtLeast(4.0)),
+        ratio("pgbench, 16 clients: throughput", faster(AT_16, PGBENCH), AtLeast(1.2)),
+        ratio(
+            "pgbench, 64 clients on one key: throughput",
+            faster(ONE_KEY, PGBENCH),
+            AtLeast(20.0),
+        ),
+        ratio("pgbench, 64 clients: p99", p99(AT_64), AtMost(0.5)),
+        ratio("pgbench, 64 connections at the same fixed rate: p99", p99(FIXED_RATE), AtMost(0.5)),
+        ratio("pgbench + a no-op PUT, 1 client: p50", alone(book), AtMost(1.1)),
+        ratio("a plain proxy, 64 clients: throughput", faster(AT_64, PLAIN), AtLeast(4.0)),
+        ratio("a no-op PUT, 64 clients: refusals", faster(REFUSALS, NOOP), AtLeast(0.95)),
+        ratio("a plain proxy, 64 clients: reads", faster(READS, PLAIN), AtLeast(3.0)),
+        ratio("pgbench SELECT, 64 clients: reads", faster(READS, PGBENCH), AtLeast(2.0)),
+        ratio("Redis, 64 clients: throughput", faster(AT_64, REDIS), AtLeast(1.1)),
+        ratio("etcd by gRPC, 64 clients: throughput", faster(AT_64, ETCD), AtLeast(5.0)),
+        ratio(
+            "etcd by its HTTP gateway, 64 clients: throughput",
+            faster(AT_64, GATEWAY),
+            AtLeast(10.0),
+        ),
+        Goal {
+            what: "memory after the runs, 100,000 keys cached",
+            measured: book.fact(AFTER),
+            bound: AtMost(48.0),
+            unit: "MiB",
+        },
+        Goal {
+            what: "memory when idle",
+            measured: book.fact(IDLE),
+            bound: AtMost(15.0),
+            unit: "MiB",
+        },
+        Goal {
+            what: "start to ready, on a new SQLite file",
+            measured: book.fact(START),
+            bound: AtMost(50.0),
+            unit: "ms",
+        },
+    ]
+}
+
+/// Whoever writes through a proxy pays for the statement and for HTTP. Nothing more should be due.
+fn alone(book: &Book) -> Option<Spread> {
+    let [ours, theirs, noop] = [FENCEPOST, PGBENCH, NOOP].map(|name| book.runs(ALONE, name));
+    let p50 = |run: &Run| run.p50_us;
+    let rounds = ours.iter().zip(theirs).zip(noop);
+    Spread::of(rounds.map(|((ours, pg), http)| p50(ours) / (p50(pg) + p50(http))).collect())
+}

@@ -1,0 +1,85 @@
+//! What a write costs as keys, connections and fenceposts become more. Cost should not grow.
+
+use super::{
+    field::{Durable, Field, serving},
+    it::harness::fencepost::Fencepost,
+    names::{BY_CONNECTIONS, BY_KEYS, FENCEPOST, PGBENCH, TWO},
+    pgbench::Script,
+    plan::{KEYS, Plan},
+    scene::{Contender, Scene, Way},
+    target::Target,
+};
+
+/// A database for each number of keys, with a fencepost before it.
+pub struct Sizes {
+    fields: Vec<(u64, String, Fencepost)>,
+}
+
+impl Sizes {
+    pub async fn start(postgres: &Durable, plan: &Plan) -> Self {
+        let mut fields = Vec::new();
+        for &keys in plan.sizes {
+            eprintln!("filling a table with {keys} keys");
+            let database = postgres.seeded(keys).await;
+            let fencepost = serving(&database).await;
+            fields.push((keys, database, fencepost));
+        }
+        Self { fields }
+    }
+
+    pub fn scene(&self, postgres: &Durable, plan: &Plan) -> Scene {
+        let mut contenders = Vec::new();
+        for (keys, database, fencepost) in &self.fields {
+            let keys = *keys;
+            let contender = |name: &str, way, proxies: &[u32]| Contender {
+                name: by_keys(name, keys),
+                way,
+                cast: postgres.behind(proxies),
+                clients: 64,
+                keys,
+            };
+            let way = Way::Closed(Target::puts(&fencepost.address));
+            contenders.push(contender(FENCEPOST, way, &[fencepost.pid()]));
+            if !plan.quick {
+                let pgbench = postgres.pgbench(database, Script::Upsert);
+                contenders.push(contender(PGBENCH, Way::Pgbench(pgbench), &[]));
+            }
+        }
+        Scene { name: BY_KEYS, rounds: plan.growth_rounds, contenders }
+    }
+}
+
+pub fn by_keys(name: &str, keys: u64) -> String {
+    format!("{name}, {keys} keys")
+}
+
+pub fn by_connections(connections: usize) -> String {
+    format!("{FENCEPOST}, {connections} connections")
+}
+
+pub fn connections(field: &Field, plan: &Plan) -> Scene {
+    let contender = |connections: &usize| Contender {
+        name: by_connections(*connections),
+        way: Way::Closed(Target::puts(&field.fencepost.address)),
+        cast: field.postgres.behind(&[field.fencepost.pid()]),
+        clients: *connections,
+        keys: KEYS,
+    };
+    let contenders = plan.connections.iter().map(contender).collect();
+    Scene { name: BY_CONNECTIONS, rounds: plan.growth_rounds, contenders }
+}
+
+/// One fencepost with all clients, and two with half of them each.
+pub fn two(field: &Field, second: &Fencepost, plan: &Plan) -> Scene {
+    let addresses = [&*field.fencepost.address, &*second.address];
+    let proxies = [field.fencepost.pid(), second.pid()];
+    let contender = |name: &str, count: usize| Contender {
+        name: name.into(),
+        way: Way::Closed(Target::puts_to(&addresses[..count])),
+        cast: field.postgres.behind(&proxies[..count]),
+        clients: 64,
+        keys: KEYS,
+    };
+    let contenders = vec![contender("one", 1), contender("two", 2)];
+    Scene { name: TWO, rounds: plan.growth_rounds, contenders }
+}

@@ -1,0 +1,115 @@
+//! What a write costs before it reaches the database: the parser and the mark cache.
+//!
+//! `cargo bench --bench micro`. Criterion compares with the last run, and says whether a change is
+//! more than noise.
+
+use std::{hint::black_box, sync::Arc, time::Duration};
+
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use bytesize::ByteSize;
+use criterion::{Criterion, criterion_group, criterion_main};
+use fencepost::{
+    api::{Api, FENCING_SEQ, FENCING_TOKEN, extract},
+    engine::{self, Engine, Trust, marks::Marks},
+    fence::{Judgement, Standing, Verdict},
+    metrics::Metrics,
+    store::{Settled, Store, Unit, sqlite::SqliteStore},
+    token::{Key, Mark, Token, Version},
+    write::{Change, Rule, Write},
+};
+
+fn parser(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("parser");
+    group.bench_function("token", |bencher| {
+        bencher.iter(|| Token::parse(black_box("281474976710655")));
+    });
+    group.bench_function("key", |bencher| {
+        bencher.iter(|| Key::from_encoded(black_box("orders/europe/000042")));
+    });
+    group.bench_function("key with escapes", |bencher| {
+        bencher.iter(|| Key::from_encoded(black_box("orders%2Feurope%2F%C3%A9t%C3%A9")));
+    });
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _inside = runtime.enter();
+    let api = api();
+    let uri: Uri = "/v1/resources/orders/42".parse().expect("a path");
+    let mut headers = HeaderMap::new();
+    headers.insert("host", HeaderValue::from_static("localhost:7420"));
+    headers.insert("content-type", HeaderValue::from_static("text/plain"));
+    headers.insert("content-length", HeaderValue::from_static("200"));
+    headers.insert(FENCING_TOKEN, HeaderValue::from_static("34"));
+    group.bench_function("headers of a write", |bencher| {
+        bencher.iter(|| write(&api, black_box(&uri), black_box(&headers)));
+    });
+    headers.insert(FENCING_SEQ, HeaderValue::from_static("7"));
+    headers.insert("if-match", HeaderValue::from_static("\"3\""));
+    group.bench_function("headers of a write with seq and If-Match", |bencher| {
+        bencher.iter(|| write(&api, black_box(&uri), black_box(&headers)));
+    });
+    group.finish();
+}
+
+fn write(api: &Api, uri: &Uri, headers: &HeaderMap) -> Option<Write> {
+    let key = extract::key(uri, "/v1/resources/").ok()?;
+    extract::write(api, key, headers, Change::Delete).ok()
+}
+
+/// Its engine is never used, and never opened.
+fn api() -> Api {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::new("never-opened.db".into()));
+    let limits = engine::Limits { queue: 1, mark_cache: ByteSize::mib(1) };
+    let metrics = Arc::new(Metrics::new(false));
+    Api {
+        engine: Arc::new(Engine::start(&store, Trust::Open, limits, metrics)),
+        locks: None,
+        rule: Rule::AtLeast,
+        max_body: ByteSize::mib(1),
+        body_timeout: Duration::from_secs(30),
+    }
+}
+
+const KEYS: usize = 100_000;
+
+fn mark_cache(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("mark cache");
+    let marks = Marks::new(ByteSize::mib(16));
+    let [stale, current, newer] = [6, 7, 8].map(claims);
+    for unit in &current {
+        marks.learn(unit, &accepted(unit));
+    }
+    let mut next = (0..KEYS).cycle();
+    let mut any = move || next.next().unwrap_or_default();
+    group.bench_function("refuses a stale write", |bencher| {
+        bencher.iter(|| marks.refuse(&stale[any()]));
+    });
+    group.bench_function("lets a current write pass", |bencher| {
+        bencher.iter(|| marks.refuse(&current[any()]));
+    });
+    let settled: Vec<Settled> = newer.iter().map(accepted).collect();
+    group.bench_function("learns a mark", |bencher| {
+        bencher.iter(|| {
+            let number = any();
+            marks.learn(&newer[number], &settled[number]);
+        });
+    });
+    group.finish();
+}
+
+fn claims(token: i64) -> Vec<Unit> {
+    let claim = |number| {
+        let key = Key::new(&format!("bench/{number:09}")).expect("a valid key");
+        Unit::single(Write::claim(key, Token::new(token).expect("a valid token")))
+    };
+    (0..KEYS).map(claim).collect()
+}
+
+fn accepted(unit: &Unit) -> Settled {
+    let mark = Mark::at(unit.writes()[0].token, None);
+    let version = Version::from_stored(3);
+    let key = Standing { mark, version, present: true, created: false, digest: None };
+    let judgement = Judgement { verdict: Verdict::Accepted, key, guard: mark };
+    Settled::Applied { judgements: vec![judgement], value: None }
+}
+
+criterion_group!(micro, parser, mark_cache);
+criterion_main!(micro);
