@@ -39,7 +39,7 @@ test-rules: setup ## The alert rules, their runbooks and the dashboard
 test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
 	scripts/postgres-versions
 
-picture: setup ## Renew the picture of the page in the README, in four minutes
+picture: setup ## Renew the picture of the page in the README, in two minutes
 	FENCEPOST_PICTURE=docs/page.png cargo test --locked --test it page::portrait
 
 # The charts by two Helms, against the schemas of Kubernetes 1.29 to 1.36, and run by the real binary.

@@ -15,7 +15,7 @@
 
 #[allow(dead_code, unused_imports, unused_macros, clippy::unused_async)] // A tool box of the tests.
 #[path = "../tests/it"]
-pub mod it {
+mod it {
     pub mod harness;
 }
 #[path = "engine"]
@@ -48,10 +48,10 @@ mod parts {
     pub mod terminal;
     pub mod wire;
 
-    pub use super::{it, kept};
+    pub(crate) use super::{it, kept};
 }
 #[path = "shared/kept.rs"]
-pub mod kept;
+mod kept;
 
 use std::{io, process::ExitCode};
 

@@ -17,6 +17,7 @@ use fencepost::{
     token::{Key, Mark, Token, Version},
     write::{Change, Rule, Write},
 };
+use tokio_util::sync::CancellationToken;
 
 fn parser(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("parser");
@@ -58,13 +59,14 @@ fn write(api: &Api, uri: &Uri, headers: &HeaderMap) -> Option<Write> {
 fn api() -> Api {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::new("never-opened.db".into()));
     let limits = engine::Limits { queue: 1, mark_cache: ByteSize::mib(1) };
-    let metrics = Arc::new(Metrics::new(false));
+    let metrics = Arc::new(Metrics::new(false, Arc::default()));
     Api {
         engine: Arc::new(Engine::start(&store, Trust::Open, limits, metrics)),
         locks: None,
         rule: Rule::AtLeast,
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),
+        closing: CancellationToken::new(),
     }
 }
 

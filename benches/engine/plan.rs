@@ -7,8 +7,7 @@ pub struct Plan {
     /// Each contender runs once in each round.
     pub rounds: usize,
     pub growth_rounds: usize,
-    /// What is thrown away at the beginning of a run, and what is measured after it. pgbench counts
-    /// in whole seconds, so together they are some.
+    /// What is thrown away at the beginning of a run, and what is measured after it.
     pub warm: Duration,
     pub run: Duration,
     /// How many keys there are where growth is looked at.
@@ -30,8 +29,8 @@ impl Plan {
                 quick: true,
                 rounds: 3,
                 growth_rounds: 1,
-                warm: Duration::from_millis(200),
-                run: Duration::from_millis(800),
+                warm: Duration::from_millis(100),
+                run: Duration::from_millis(400),
                 sizes: &[1_000, 10_000, 100_000],
                 connections: &[1, 1000],
                 starts: 5,
@@ -48,9 +47,5 @@ impl Plan {
                 starts: 11,
             }
         }
-    }
-
-    pub fn whole(&self) -> Duration {
-        self.warm + self.run
     }
 }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::{
     it::harness::{bound_command, eventually, free_port, spawn_bound_to_us},
     template::{TOKEN, key, value},
+    wire::redis_command,
 };
 
 /// Value, mark and version are in one hash. A refusal is the mark, negated.
@@ -78,13 +79,8 @@ impl Drop for Redis {
 /// Sends commands, and reads until the server has answered and closed.
 fn ask(address: &str, commands: &[&[&str]]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    let mut text = String::new();
-    for command in commands.iter().chain(&[&["QUIT"][..]]) {
-        text += &format!("*{}\r\n", command.len());
-        for word in *command {
-            text += &format!("${}\r\n{word}\r\n", word.len());
-        }
-    }
+    let mut text: String = commands.iter().map(|command| redis_command(command)).collect();
+    text += &redis_command(&["QUIT"]);
     stream.write_all(text.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

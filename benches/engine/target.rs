@@ -66,7 +66,7 @@ impl Target {
             Self::Etcd { address } => {
                 let client = etcd_client::Client::connect([address], None).await;
                 let client = client.map_err(io::Error::other)?;
-                clients.extend(numbers.map(|_| Client::Etcd(client.kv_client())));
+                clients.extend(numbers.map(|_| Client::Etcd(Box::new(client.kv_client()))));
             }
         }
         Ok(clients)
@@ -75,7 +75,7 @@ impl Target {
 
 pub enum Client {
     Wire { connection: Connection, template: Template },
-    Etcd(KvClient),
+    Etcd(Box<KvClient>),
 }
 
 impl Client {

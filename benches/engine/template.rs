@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
+use super::wire::redis_command;
+
 pub const TOKEN: i64 = 7;
 const STALE_TOKEN: i64 = 1;
 const VALUE_BYTES: usize = 200;
@@ -73,12 +75,9 @@ impl Template {
 
     /// `EVALSHA` of a script with one key, a token and a value.
     pub fn redis(script: &str) -> Self {
-        let words = ["EVALSHA", script, "1", &format!("{KEY}{HOLE}"), &TOKEN.to_string(), &value()];
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        Self::new(request, HOLE)
+        let key = format!("{KEY}{HOLE}");
+        let words = ["EVALSHA", script, "1", &key, &TOKEN.to_string(), &value()];
+        Self::new(redis_command(&words), HOLE)
     }
 
     /// The request for one key.

@@ -1,6 +1,7 @@
 //! Just enough of HTTP/1.1 and of Redis' protocol to know where an answer ends.
 
 use std::{
+    fmt::Write as _,
     io::{self, Read, Write},
     net::TcpStream as BlockingStream,
 };
@@ -59,6 +60,15 @@ fn http_answer(received: &[u8]) -> io::Result<Option<(usize, u16)>> {
 
 fn unexpected(received: &[u8]) -> io::Error {
     io::Error::other(format!("an answer that was not expected: {}", received.escape_ascii()))
+}
+
+/// A command, as Redis takes it.
+pub fn redis_command(words: &[&str]) -> String {
+    let mut text = format!("*{}\r\n", words.len());
+    for word in words {
+        let _ = write!(text, "${}\r\n{word}\r\n", word.len());
+    }
+    text
 }
 
 /// A connection on which one request waits for its answer at a time.

@@ -4,7 +4,8 @@ use etcd_client::PutOptions;
 
 use crate::lean::{Lean, header};
 
-const TTL_SECONDS: i64 = 60;
+/// Longer than the whole run: no lease ends by itself meanwhile.
+const TTL_SECONDS: i64 = 3600;
 
 #[derive(Clone)]
 pub enum Contender {

@@ -9,7 +9,10 @@ use std::{
 use tracing::field;
 
 use super::{Entry, Rejection};
-use crate::metrics::Label;
+use crate::{
+    metrics::Label,
+    token::{Seq, Token},
+};
 
 /// Lines in one [`PERIOD`].
 const LINES: u32 = 10;
@@ -76,10 +79,10 @@ fn line(entry: &Entry) {
         reason = reason.name(),
         key = refused.key.as_ref().map(field::debug),
         scope = refused.scope.as_ref().map(field::debug),
-        token = refused.token.map(|token| token.get()),
+        token = refused.token.map(Token::get),
         mark = mark,
         lag = entry.rejection.lag(),
-        seq = refused.seq.map(|seq| seq.get()),
+        seq = refused.seq.map(Seq::get),
         client = caller.client.as_deref().map(field::debug),
         peer = caller.peer.map(field::display),
         trace = caller.trace.map(field::display),

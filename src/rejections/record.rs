@@ -96,12 +96,12 @@ impl Rejection {
 impl Entry {
     /// What it takes in memory, roughly.
     pub fn bytes(&self) -> usize {
+        // Counters of what is shared, and what an allocator adds to every piece.
+        const OVERHEAD: usize = 96;
         let Rejection { refused, caller, .. } = &self.rejection;
         let keys = refused.key.iter().chain(&refused.scope).map(|key| key.as_str().len());
         let client = caller.client.as_deref().map_or(0, str::len);
         let both = size_of::<Self>() + size_of::<Caller>();
-        // Counters of what is shared, and what an allocator adds to every piece.
-        const OVERHEAD: usize = 96;
         both + OVERHEAD + keys.sum::<usize>() + client
     }
 }

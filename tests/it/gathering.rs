@@ -48,11 +48,11 @@ impl Gathering {
         let mut sent = vec![tokio::spawn(answer(self.client.put("warm", 1, "again")))];
         eventually("the first waits with the store", || postgres::somebody_waits(&self.store.url))
             .await;
-        let count = requests.len();
+        let count = f64::from(u32::try_from(requests.len()).expect("not that many"));
         sent.extend(requests.into_iter().map(|request| tokio::spawn(answer(request))));
         eventually("the rest have gathered", || async {
             let depth = Scrape::of(&self.server).await.get("fencepost_queue_depth");
-            (depth - count as f64).abs() < 0.5
+            (depth - count).abs() < 0.5
         })
         .await;
         sent.remove(0);

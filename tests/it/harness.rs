@@ -15,6 +15,7 @@ pub mod locks;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod prometheus;
+pub mod signals;
 pub mod store;
 pub mod supervised;
 pub mod transaction;

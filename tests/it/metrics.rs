@@ -277,8 +277,10 @@ async fn whoever_waits_for_the_store_is_in_the_queue() {
     let client = server.client();
     assert_eq!(answer(client.put("k", 5, "v")).await.status, 201);
     let lock = postgres::lock_row(&store.url, "k").await;
-    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(answer(client.put("k", 6, "w")))).collect();
-    // One of them is with the store already.
+    let put = || tokio::spawn(answer(client.put("k", 6, "w")));
+    let mut waiting = vec![put()];
+    eventually("one is with the store", || postgres::somebody_waits(&store.url)).await;
+    waiting.extend((0..3).map(|_| put()));
     eventually("three wait", || async {
         Scrape::of(&server).await.get("fencepost_queue_depth") == 3.0
     })

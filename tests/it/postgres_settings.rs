@@ -53,7 +53,7 @@ async fn settings_in_the_url_do_not_override_them_either() {
     write_in_every_way(&server.client()).await;
 
     let seen = witness::testimony(&url, "ways/").await;
-    assert_eq!(seen["lock_timeout"], ["5s"]);
+    assert_eq!(seen["lock_timeout"], ["100ms"]);
     assert_eq!(seen["synchronous_commit"], ["on"]);
 }
 

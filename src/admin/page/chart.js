@@ -27,7 +27,7 @@ function drawChart(history) {
   const high = ceiling(Math.max(0, ...accepted));
   const low = ceiling(Math.max(0, ...rejected.map((n, i) => n + failed[i])));
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${UPPER + GAP + LOWER}`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  const y = (n) => UPPER - (n / high) * (UPPER - 4);
+  const y = (n) => UPPER - (n / high) * (UPPER - 16);
   const points = accepted.map((n, i) => `${x(i).toFixed(1)},${y(n).toFixed(1)}`);
   if (points.length > 1) {
     svg.append(shape("polygon", { class: "area", points: `${x(0)},${UPPER} ${points.join(" ")} ${WIDTH},${UPPER}` }));

@@ -50,7 +50,8 @@ fn since(text: &str) -> Result<SystemTime, Problem> {
     if let Ok(moment) = humantime::parse_rfc3339(utc.as_deref().unwrap_or(text)) {
         return Ok(moment);
     }
-    let ago = text.parse::<Time>().ok().map(|Time(ago)| ago);
+    // With its unit, also if it is none at all.
+    let ago = text.parse::<Time>().ok().filter(|_| !text.ends_with('0')).map(|Time(ago)| ago);
     ago.and_then(|ago| SystemTime::now().checked_sub(ago)).ok_or_else(|| {
         invalid("since is a moment in UTC, such as 2026-01-31T12:00:00Z, or a time, such as 5m")
     })
@@ -72,7 +73,7 @@ mod tests {
         }
         let before = SystemTime::now() - Duration::from_mins(5);
         assert!(since("5m").unwrap() >= before);
-        for text in ["", "yesterday", "5", "-5m", "2026-01-31", "2026-13-31T12:00:00Z"] {
+        for text in ["", "yesterday", "0", "5", "-5m", "2026-01-31", "2026-13-31T12:00:00Z"] {
             assert!(since(text).is_err(), "{text}");
         }
     }

@@ -101,7 +101,8 @@ impl EtcdAuthority {
         entered
     }
 
-    /// One transaction makes the entry and says who is at the head of the queue.
+    /// One transaction makes the entry and says who is at the head of the queue: mostly nobody, and
+    /// to find that out costs etcd the least.
     async fn enter_under(
         &self,
         ask: &Ask,
@@ -115,15 +116,15 @@ impl EtcdAuthority {
             .ask(PATIENCE, |mut client| {
                 let put = PutOptions::new().with_lease(lease.id);
                 let put = TxnOp::put(key.clone(), ask.owner.clone(), Some(put));
-                let get = || {
-                    [TxnOp::get(key.clone(), None), TxnOp::get(directory.clone(), Some(oldest()))]
-                };
-                let [mine, head] = get();
+                let mine = TxnOp::get(key.clone(), Some(GetOptions::new().with_keys_only()));
+                let head = TxnOp::get(directory.clone(), Some(oldest()));
+                let nothing = Compare::create_revision(directory.clone(), CompareOp::Equal, 0);
                 let txn = Txn::new()
-                    .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
-                    .and_then([put, mine, head])
-                    // It was made by a request whose answer was lost.
-                    .or_else(get());
+                    .when([nothing.with_prefix()])
+                    .and_then([put.clone(), mine.clone()])
+                    // If our entry is there, made by a request whose answer was lost, it keeps its
+                    // place.
+                    .or_else([put, mine, head]);
                 async move { client.txn(txn).await }
             })
             .await;
@@ -143,6 +144,7 @@ impl EtcdAuthority {
             return Ok(Some((place, Entered::OverAMove)));
         }
         let before = match head.first() {
+            _ if entered.succeeded() => None,
             Some(head) if head.create_revision() == place.created => None,
             Some(head) if self.layout.entry_of(&ask.name, head).is_some() => Some(Entry::of(head)),
             // Something that is no entry of this lock is older. It takes a closer look.

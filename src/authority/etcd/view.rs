@@ -96,8 +96,8 @@ impl EtcdAuthority {
         epoch: u16,
     ) -> Result<Holder, AuthorityError> {
         let (left, owner) = tokio::join!(
-            async { self.leases.time_left(entry.lease).await.map_err(AuthorityError::from) },
-            self.owner_of(entry, revision),
+            Box::pin(self.leases.time_left(entry.lease)),
+            Box::pin(self.owner_of(entry, revision)),
         );
         Ok(Holder {
             name: name.clone(),
@@ -139,15 +139,13 @@ impl EtcdAuthority {
             }
             let get = TxnOp::get(start.clone(), Some(options));
             let answer = self.transact(Txn::new().and_then([get])).await?;
-            let seen = match first.take() {
-                Some(seen) => seen,
-                None => {
-                    let seen = epoch::sighting(answer.header())?;
-                    let backwards = epoch::has_gone_backwards(&row, &seen);
-                    let epoch =
-                        if backwards { self.lookout.look().await?.epoch } else { row.epoch };
-                    (epoch, seen)
-                }
+            let seen = if let Some(seen) = first.take() {
+                seen
+            } else {
+                let seen = epoch::sighting(answer.header())?;
+                let backwards = epoch::has_gone_backwards(&row, &seen);
+                let epoch = if backwards { self.lookout.look().await?.epoch } else { row.epoch };
+                (epoch, seen)
             };
             let [pairs] = pairs_of(&answer);
             pairs.iter().for_each(&mut visit);

@@ -36,12 +36,11 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
     let mut candidates: Vec<(&Write, usize)> = Vec::with_capacity(places.len());
     let mut taken: HashSet<&Key> = HashSet::new();
     for &place in places {
-        match plain_write(&units[place]) {
-            Some(write) => candidates.push((write, place)),
-            None => {
-                taken.extend(units[place].keys());
-                plan.others.push(place);
-            }
+        if let Some(write) = plain_write(&units[place]) {
+            candidates.push((write, place));
+        } else {
+            taken.extend(units[place].keys());
+            plan.others.push(place);
         }
     }
     // Stable: the writes of one key stay in order.

@@ -1,4 +1,4 @@
-//! A real Chromium, driven over WebDriver, as somebody who looks at the page.
+//! A real Chromium, driven over `WebDriver`, as somebody who looks at the page.
 //!
 //! A few commands of the protocol are all that is needed, and half of them are the driver's own
 //! (emulation, the log of the network), so they are sent as they are.
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{PATIENCE, bound_command, free_port, spawn_bound_to_us};
 
-/// By which WebDriver tells an element from another value.
+/// By which `WebDriver` tells an element from another value.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub const ENTER: &str = "\u{e007}";

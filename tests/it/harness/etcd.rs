@@ -16,16 +16,13 @@ use fencepost::{
     store::Store,
     token::Key,
 };
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::{
-    bound_command, eventually, free_port, http, postgres::new_directory, spawn_bound_to_us,
+    bound_command, eventually, free_port, http, postgres::new_directory, signals, spawn_bound_to_us,
 };
 
 /// One member.
@@ -185,7 +182,7 @@ impl Etcd {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("it can be signalled");
+        signals::send(Pid::from_raw(self.pid().cast_signed()), signal);
     }
 
     /// `etcdctl` as somebody at a prompt would use it.

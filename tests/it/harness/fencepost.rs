@@ -8,14 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::Value;
 
 use super::{
-    PATIENCE, bound_command, eventually, http::Client, spawn_bound_to_us, store::TestStore,
+    PATIENCE, bound_command, eventually, http::Client, signals, spawn_bound_to_us, store::TestStore,
 };
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_fencepost");
@@ -106,7 +103,7 @@ impl Fencepost {
 
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("the process is there");
+        signals::send(Pid::from_raw(pid), signal);
     }
 
     /// Waits for it to end by itself.

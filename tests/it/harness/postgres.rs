@@ -190,10 +190,11 @@ pub async fn lock_row(url: &str, key: &str) -> PgConnection {
     connection
 }
 
-/// Whether some statement in this database waits for a lock.
+/// Whether somebody waits for a lock, and for longer than a lane would.
 pub async fn somebody_waits(url: &str) -> bool {
     let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-               AND datname = current_database())";
+               AND datname = current_database()
+               AND query_start < clock_timestamp() - interval '200 ms')";
     sqlx::query_scalar(sql).fetch_one(&mut connect(url).await).await.expect("an answer")
 }
 

@@ -9,14 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 
 use super::{
     PATIENCE, eventually,
     fencepost::{BINARY, Fencepost},
+    signals,
 };
 
 pub struct Supervised {
@@ -85,7 +83,7 @@ impl Supervised {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).expect("it runs");
+        signals::send(self.pid(), signal);
     }
 
     pub fn is_running(&mut self) -> bool {

@@ -25,13 +25,15 @@ impl Transaction {
         Self { connection, url: store.url.clone() }
     }
 
-    /// Sends a request, and returns once Postgres says that it waits for a lock.
+    /// Sends a request, and returns once Postgres says that it waits for a lock; and for longer than
+    /// a lane would, which lets go of it once and then has it wait elsewhere.
     pub async fn makes_wait(&self, request: RequestBuilder) -> JoinHandle<Answer> {
         let request = tokio::spawn(answer(request));
         eventually("the write waits for the lock", || async {
             self.says(
                 "SELECT FROM pg_stat_activity WHERE datname = current_database()
-                       AND application_name = 'fencepost' AND wait_event_type = 'Lock'",
+                       AND application_name = 'fencepost' AND wait_event_type = 'Lock'
+                       AND query_start < clock_timestamp() - interval '200 ms'",
             )
             .await
         })

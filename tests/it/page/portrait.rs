@@ -46,7 +46,7 @@ async fn traffic(client: Client, until: Instant) {
 #[tokio::test]
 async fn it_is_a_picture() {
     let wanted = std::env::var("FENCEPOST_PICTURE").ok();
-    let length = Duration::from_secs(if wanted.is_some() { 240 } else { 4 });
+    let length = Duration::from_secs(if wanted.is_some() { 100 } else { 4 });
     let store = TestStore::sqlite();
     let server = Fencepost::with(&store, &["--authority", "store"]).await;
     let client = server.client();
@@ -60,14 +60,7 @@ async fn it_is_a_picture() {
     assert_eq!(put(&client, "orders/42", paused, "billing-7", Some(2)).await, 409);
     assert_eq!(answer(client.release("orders/42", paused)).await.status, 204);
     let nightly = lock(&client, "reports/nightly", "report-runner-b", 600_000).await;
-    lock(&client, "leader/scheduler", "scheduler-0", 30_000).await;
-    lock(&client, "orders/42", "billing-8", 120_000).await;
-    let waiters: Vec<_> = ["billing-7", "billing-9"]
-        .map(|owner| {
-            let ask = client.acquire("orders/42", &json!({"owner": owner, "wait_ms": 20_000}));
-            tokio::spawn(ask.send())
-        })
-        .into();
+    lock(&client, "orders/42", "billing-8", 600_000).await;
     tokio::time::sleep(length.mul_f64(0.25)).await;
     assert_eq!(put(&client, "reports/today.csv", nightly + 900_000, "etl-import", None).await, 422);
     let tokenless = client.request(reqwest::Method::PUT, "/v1/resources/stock/berlin/3");
@@ -79,9 +72,17 @@ async fn it_is_a_picture() {
     }
     let stale = put(&client, "reports/nightly", paused, "report-runner-a", None).await;
     assert_eq!(stale, 409);
-    let mismatch = client.put("stock/berlin/1", nightly, "v").header("If-Match", "\"1\"");
+    let mismatch = client.put("stock/audit", nightly, "v").header("If-Match", "\"1\"");
     let mismatch = answer(mismatch.header("X-Fencing-Client", "stock-audit")).await;
     assert_eq!(mismatch.status, 412, "{}", mismatch.text());
+
+    lock(&client, "leader/scheduler", "scheduler-0", 60_000).await;
+    let waiters: Vec<_> = ["billing-7", "billing-9"]
+        .map(|owner| {
+            let ask = client.acquire("orders/42", &json!({"owner": owner, "wait_ms": 20_000}));
+            tokio::spawn(ask.send())
+        })
+        .into();
 
     let browser = Browser::start().await;
     browser.size(1280, 940, 1.5).await;

@@ -38,7 +38,7 @@ async fn in_a_pipe_each_is_a_line_of_json() {
     oldest_first.reverse();
     assert_eq!(lines, oldest_first);
     let only = run(&["rejections", "--url", &url(&server), "--key", "a", "--since", "1h"]);
-    assert_eq!(only.stdout.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(String::from_utf8_lossy(&only.stdout).lines().count(), 1);
     let bad = run(&["rejections", "--url", &url(&server), "--reason", "none"]);
     assert_eq!(bad.status.code(), Some(64));
     assert!(

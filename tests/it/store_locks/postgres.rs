@@ -104,7 +104,7 @@ async fn nobody_takes_a_lock_whose_renewal_is_not_committed_yet() {
     let grant = try_acquire(one.as_ref(), "a", Duration::from_secs(1)).await.unwrap();
     let mut slow = postgres::connect(&store.url).await;
     sqlx::raw_sql("BEGIN").execute(&mut slow).await.unwrap();
-    let renew = format!("SELECT fencepost.renew_lock('a', {})", grant.token);
+    let renew = format!("SELECT own_ttl_ms FROM fencepost.renew_lock('a', {})", grant.token);
     let renewed: Option<i64> =
         sqlx::query_scalar(sqlx::AssertSqlSafe(renew)).fetch_one(&mut slow).await.unwrap();
     assert_eq!(renewed, Some(1000));

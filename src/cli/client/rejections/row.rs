@@ -24,25 +24,22 @@ pub fn line(rejection: &Value) -> String {
         Value::Null => String::new(),
         other => other.to_string(),
     };
-    let mut line = format!("{}  {:<16}  {}", text("at"), text("reason"), text("key"));
-    if !rejection["token"].is_null() {
-        line += &format!("  token {}", text("token"));
-    }
-    if !rejection["seq"].is_null() {
-        line += &format!(" seq {}", text("seq"));
-    }
-    if !rejection["mark"].is_null() {
-        line += &format!("  mark {}", text("mark"));
-    }
-    if let Some(lag) = lag(rejection) {
-        line += &format!(" ({lag} behind)");
-    }
-    let client = if rejection["client"].is_null() { "peer" } else { "client" };
-    line += &format!("  by {}", text(client));
-    if !rejection["overtaken_by"].is_null() {
-        line += &format!("  overtaken by {}", text("overtaken_by"));
-    }
-    line
+    let known = |name: &str, words: &str| match text(name) {
+        value if value.is_empty() => String::new(),
+        value => format!("{words} {value}"),
+    };
+    let behind = lag(rejection).map(|lag| format!(" ({lag} behind)")).unwrap_or_default();
+    let who = if rejection["client"].is_null() { "peer" } else { "client" };
+    [
+        format!("{}  {:<16}  {}", text("at"), text("reason"), text("key")),
+        known("token", "  token"),
+        known("seq", " seq"),
+        known("mark", "  mark"),
+        behind,
+        known(who, "  by"),
+        known("overtaken_by", "  overtaken by"),
+    ]
+    .concat()
 }
 
 fn lag(rejection: &Value) -> Option<i64> {
