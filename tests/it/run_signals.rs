@@ -131,12 +131,14 @@ async fn a_key_on_the_terminal_is_heard_once() {
                   while [ $n = 0 ]; do sleep 0.05; done; sleep 0.3; echo heard $n; \
                   read answer; echo answer $answer";
     let url = format!("http://{}", server.address);
-    let command = format!("{BINARY} run --url {url} --lock l -- sh -c '{script}'");
+    // In the shell's place: a shell that waited for it would hear the key too, and end by it.
+    let command = format!("exec {BINARY} run --url {url} --lock l -- sh -c '{script}'");
     // Without its answer it would wait for ever, and this test with it.
     let patience = PATIENCE.as_secs().to_string();
     let mut terminal = Command::new("timeout")
         .args(["--foreground", "--signal", "KILL", &patience])
         .args(["script", "--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("SHELL", "/bin/sh")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
