@@ -29,6 +29,7 @@
 pub mod server;
 
 pub mod api;
+pub mod auth;
 pub mod token;
 pub mod write;
 
