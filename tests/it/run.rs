@@ -11,7 +11,7 @@ use crate::harness::{
     free_port,
     http::answer,
     store::TestStore,
-    supervised::{Supervised, is_alive, until_dead},
+    supervised::{Supervised, is_alive, until_dead, with_all_signals},
 };
 
 pub async fn lock_server(store: &TestStore) -> Fencepost {
@@ -78,8 +78,8 @@ async fn input_and_output_are_the_commands_own_and_nothing_is_inherited_but_that
         "printf '1\\n2' | {BINARY} run --lock l -- cat; \
          {BINARY} run --lock l -- grep -E 'SigBlk|SigIgn' /proc/self/status"
     );
-    let output = std::process::Command::new("sh")
-        .args(["-c", &pipeline])
+    let output = with_all_signals()
+        .args(["sh", "-c", &pipeline])
         .env("FENCEPOST_URL", format!("http://{}", server.address))
         .stdin(Stdio::null())
         .output()

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    process::{Command, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use crate::{
         PATIENCE, eventually,
         fencepost::BINARY,
         store::TestStore,
-        supervised::{Supervised, is_alive, state_of, until_dead},
+        supervised::{Supervised, is_alive, state_of, until_dead, with_all_signals},
     },
     run::{lock_server, lock_state},
 };
@@ -92,10 +92,10 @@ async fn whoever_is_signalled_while_waiting_gives_up_and_leaves_no_trace() {
 async fn a_signal_that_was_ignored_from_the_start_stays_so() {
     let store = TestStore::sqlite();
     let server = lock_server(&store).await;
-    let mut command = Command::new("sh");
+    let mut command = with_all_signals();
     let script =
         format!("trap '' HUP; exec {BINARY} run --lock l -- sh -c 'echo $$; exec sleep 60'");
-    command.args(["-c", &script]);
+    command.args(["sh", "-c", &script]);
     let mut job = Supervised::spawn(command, &server.address);
     let child = job.pid_line();
     job.signal(Signal::SIGHUP);
@@ -135,8 +135,8 @@ async fn a_key_on_the_terminal_is_heard_once() {
     let command = format!("exec {BINARY} run --url {url} --lock l -- sh -c '{script}'");
     // Without its answer it would wait for ever, and this test with it.
     let patience = PATIENCE.as_secs().to_string();
-    let mut terminal = Command::new("timeout")
-        .args(["--foreground", "--signal", "KILL", &patience])
+    let mut terminal = with_all_signals()
+        .args(["timeout", "--foreground", "--signal", "KILL", &patience])
         .args(["script", "--quiet", "--return", "--command", &command, "/dev/null"])
         .env("SHELL", "/bin/sh")
         .stdin(Stdio::piped())

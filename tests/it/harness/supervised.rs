@@ -30,6 +30,14 @@ pub struct Ended {
     pub errors: String,
 }
 
+/// Whoever started the tests may ignore signals, as a shell does for what it runs in the background,
+/// and its children inherit that.
+pub fn with_all_signals() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal");
+    command
+}
+
 impl Supervised {
     /// `fencepost run FLAGS -- sh -c SCRIPT`
     pub fn script(server: &Fencepost, flags: &[&str], script: &str) -> Self {
@@ -37,8 +45,8 @@ impl Supervised {
     }
 
     pub fn start(address: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(BINARY);
-        command.arg("run").args(arguments);
+        let mut command = with_all_signals();
+        command.args([BINARY, "run"]).args(arguments);
         Self::spawn(command, address)
     }
 
