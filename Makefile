@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run demo test test-unit test-it test-api test-rules test-postgres-versions test-chart test-image \
+.PHONY: help run demo test test-unit test-model test-it fuzz test-api test-rules test-postgres-versions test-chart test-image \
 	picture bench bench-micro lint deny fmt setup
 
 # Each target says what it does after its `##`.
@@ -17,11 +17,19 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	cargo run --release --locked -- demo
 
 # Everything that a change must pass.
-test: lint test-unit test-it test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
+test: lint deny test-unit test-model test-it test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
 	cargo test --locked --lib --bins
+
+# The protocol in small, in every order of its steps; and atomics under every order of memory.
+test-model: setup ## The model, searched to its end, in a minute
+	cargo test --locked --manifest-path model/Cargo.toml --target-dir target/model
+
+# The same properties that `test-unit` tries for a moment, for as long as you like.
+fuzz: setup ## Random input for the parsers and the fold of a batch; MINUTES=5
+	scripts/fuzz $(or $(MINUTES),1)
 
 # The real binary against real servers.
 test-it: setup ## The part with real servers
@@ -57,16 +65,19 @@ bench: ## What it costs, side by side with its peers; QUICK=1 for a first impres
 	QUICK=$(QUICK) cargo bench --locked --bench locks --bench engine
 
 # The parts that need no servers, with Criterion.
-bench-micro: ## What the parser and the mark cache cost
+bench-micro: ## What the parser, the mark cache and the batch builder cost
 	@scripts/setup run
 	cargo bench --locked --bench micro
 
 lint: setup ## Formatting and clippy
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --check --manifest-path model/Cargo.toml
+	cargo clippy --locked --manifest-path model/Cargo.toml --target-dir target/model --all-targets -- -D warnings
 
-deny: ## Licences and sources of the dependencies (needs cargo-deny)
-	cargo deny check
+# Not the advisories: they come from GitHub, and a build must not depend on it.
+deny: setup ## Licences, sources, bans and duplicates of the dependencies
+	cargo deny --locked check --show-stats bans licenses sources
 
 fmt: setup ## Format the code
 	cargo fmt

@@ -7,9 +7,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | who takes part | `field.rs`, `redis.rs`, `pgbench.rs`, `plain.rs`, `noop.rs` |
+//! | who takes part | `field.rs`, `guarded.rs`, `redis.rs`, `pgbench.rs`, `plain.rs`, `noop.rs` |
 //! | what they are asked | `programme.rs`, `growth.rs`, `startup.rs` |
-//! | how they are asked | `closed_loop.rs`, `open_loop.rs`; `target.rs`, `template.rs`, `wire.rs` |
+//! | how they are asked | `closed_loop.rs`, `open_loop.rs`, `flood.rs`; `target.rs`, `template.rs`, `../shared/wire.rs` |
 //! | what came of it | `run.rs`, `cpu.rs`, `anatomy.rs`, `book.rs`, `goals.rs` |
 //! | how it is shown | `terminal.rs`; `page.rs`, `chart.rs`, `machine.rs`, `method.md` |
 
@@ -26,8 +26,10 @@ mod parts {
     pub mod closed_loop;
     pub mod cpu;
     pub mod field;
+    pub mod flood;
     pub mod goals;
     pub mod growth;
+    pub mod guarded;
     pub mod machine;
     pub mod names;
     pub mod noop;
@@ -46,12 +48,14 @@ mod parts {
     pub mod target;
     pub mod template;
     pub mod terminal;
-    pub mod wire;
 
-    pub(crate) use super::{it, kept};
+    pub(crate) use super::{it, kept, wire};
 }
 #[path = "shared/kept.rs"]
 mod kept;
+#[allow(dead_code)] // The locks' part uses the rest.
+#[path = "shared/wire.rs"]
+mod wire;
 
 use std::{io, process::ExitCode};
 
@@ -70,9 +74,13 @@ use self::{
     },
 };
 
+/// As in the program itself: the no-op PUT differs from it in nothing but what it does not do.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Parts that can be run alone: `cargo bench --bench engine -- writes reads`. What they measure is
 /// kept until `report`, or a run of all of them, writes the page.
-const PARTS: [&str; 6] = ["writes", "reads", "refusals", "growth", "start", "report"];
+const PARTS: [&str; 7] = ["writes", "reads", "refusals", "flood", "growth", "start", "report"];
 
 /// Where that is kept.
 const KEPT: &str = "engine.json";
@@ -112,7 +120,7 @@ async fn bench(asked: &[String]) -> io::Result<()> {
         stage.book.note(names::START, new);
         stage.book.note(names::RESTART, old);
     }
-    if ["writes", "reads", "refusals", "growth"].into_iter().any(wanted) {
+    if ["writes", "reads", "refusals", "flood", "growth"].into_iter().any(wanted) {
         eprintln!("starting Postgres, Fencepost and a plain proxy, with 100,000 keys");
         let field = Field::start().await;
         stage.book.note(names::IDLE, vec![field.idle_mib]);
@@ -135,6 +143,12 @@ async fn bench(asked: &[String]) -> io::Result<()> {
         }
         if wanted("refusals") {
             refusals(&mut stage, &field).await?;
+        }
+        if wanted("flood") {
+            field.acquaint().await;
+            stage.play(vec![field.flooded(&plan)]).await?;
+            let beside = stage.book.of(names::FLOODED, names::BESIDE_REFUSALS, |run| run.beside);
+            stage.book.note(names::FLOOD, beside.map(|it| it.median).into_iter().collect());
         }
         stage.book.note(names::AFTER, vec![cpu::resident_mib(field.fencepost.pid())]);
         if wanted("growth") {
@@ -162,7 +176,8 @@ async fn refusals(stage: &mut Stage, field: &Field) -> io::Result<()> {
     let decided = async |judge| Scrape::of(&field.fencepost).await.rejected("stale-token", judge);
     let before = [decided("cache").await, decided("store").await];
     let plan = stage.plan.clone();
-    stage.play(vec![field.refusals(&plan)]).await?;
+    let guarded = field.guarded().await;
+    stage.play(vec![field.refusals(&guarded, &plan)]).await?;
     let [cache, store] = [decided("cache").await - before[0], decided("store").await - before[1]];
     stage.book.note(names::BY_CACHE, vec![cache / (cache + store)]);
     Ok(())

@@ -1,4 +1,5 @@
-//! What a write costs before it reaches the database: the parser and the mark cache.
+//! What a write costs before it reaches the database: the parser, the mark cache and the batch
+//! builder.
 //!
 //! `cargo bench --bench micro`. Criterion compares with the last run, and says whether a change is
 //! more than noise.
@@ -9,13 +10,14 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use bytesize::ByteSize;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fencepost::{
-    api::{Api, FENCING_SEQ, FENCING_TOKEN, extract},
+    api::{Api, FENCING_SEQ, FENCING_TOKEN, Guarded, Shared, extract},
     engine::{self, Engine, Trust, marks::Marks},
     fence::{Judgement, Standing, Verdict},
+    limits::{Bounds, Limits},
     metrics::Metrics,
-    store::{Settled, Store, Unit, sqlite::SqliteStore},
+    store::{Settled, Store, Unit, postgres::plan::plan, sqlite::SqliteStore},
     token::{Key, Mark, Token, Version},
-    write::{Change, Rule, Write},
+    write::{Change, Rule, Value, Write},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -60,14 +62,16 @@ fn api() -> Api {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::new("never-opened.db".into()));
     let limits = engine::Limits { queue: 1, mark_cache: ByteSize::mib(1) };
     let metrics = Arc::new(Metrics::new(false, Arc::default()));
-    Api {
-        engine: Arc::new(Engine::start(&store, Trust::Open, limits, metrics)),
-        locks: None,
+    let engine = Arc::new(Engine::start(&store, Trust::Open, limits, metrics.clone()));
+    Api::from(Shared {
+        guarded: Guarded::new(engine, None),
+        gate: None,
+        limits: Arc::new(Limits::new(Bounds::default(), None, metrics)),
         rule: Rule::AtLeast,
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),
         closing: CancellationToken::new(),
-    }
+    })
 }
 
 const KEYS: usize = 100_000;
@@ -98,11 +102,12 @@ fn mark_cache(criterion: &mut Criterion) {
 }
 
 fn claims(token: i64) -> Vec<Unit> {
-    let claim = |number| {
-        let key = Key::new(&format!("bench/{number:09}")).expect("a valid key");
-        Unit::single(Write::claim(key, Token::new(token).expect("a valid token")))
-    };
-    (0..KEYS).map(claim).collect()
+    (0..KEYS).map(|number| Unit::single(claim(number, token))).collect()
+}
+
+fn claim(number: usize, token: i64) -> Write {
+    let key = Key::new(&format!("bench/{number:09}")).expect("a valid key");
+    Write::claim(key, Token::new(token).expect("a valid token"))
 }
 
 fn accepted(unit: &Unit) -> Settled {
@@ -113,5 +118,30 @@ fn accepted(unit: &Unit) -> Settled {
     Settled::Applied { judgements: vec![judgement], value: None }
 }
 
-criterion_group!(micro, parser, mark_cache);
+/// Which of the writes that came together share a statement.
+fn batch_builder(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("batch builder");
+    let mut bench = |name: &str, units: Vec<Unit>| {
+        let places: Vec<usize> = (0..units.len()).collect();
+        group.bench_function(name, |bencher| bencher.iter(|| plan(black_box(&units), &places)));
+    };
+    bench("64 puts of 64 keys", puts(64, |number| number * 7919 % 64));
+    bench("256 puts of 256 keys", puts(256, |number| number * 7919 % 256));
+    bench("64 puts of one key", puts(64, |_| 0));
+    let mut some_claims = puts(64, |number| number);
+    some_claims.extend(claims(7).into_iter().take(16));
+    bench("64 puts, and 16 claims of the same keys", some_claims);
+    group.finish();
+}
+
+fn puts(count: usize, key: impl Fn(usize) -> usize) -> Vec<Unit> {
+    let put = |number| {
+        let value = Value { body: vec![b'v'; 200].into(), content_type: "text/plain".into() };
+        let write = claim(key(number), 7);
+        Unit::single(Write { change: Change::Put(value), ..write })
+    };
+    (0..count).map(put).collect()
+}
+
+criterion_group!(micro, parser, mark_cache, batch_builder);
 criterion_main!(micro);

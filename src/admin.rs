@@ -35,6 +35,7 @@ pub use self::{
 };
 use crate::{
     api::{self, Api},
+    auth::gate::SharedGate,
     engine::{Engine, EngineError},
     locks::Locks,
     metrics::Format,
@@ -55,6 +56,10 @@ pub struct Admin {
     /// Under which names, besides addresses, the operators' area answers.
     pub hosts: Arc<[String]>,
     pub latest: Latest,
+    /// Who may see the operators' area from elsewhere; only where they can prove it over TLS.
+    pub gate: SharedGate,
+    /// Somebody has accepted that everybody may, under the names in `hosts`.
+    pub insecure: bool,
 }
 
 /// Something that must be so for the process to be of use.

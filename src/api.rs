@@ -15,8 +15,10 @@ pub mod batch;
 mod body;
 mod caller;
 mod content_type;
+mod door;
 mod events;
 pub mod extract;
+mod guarded;
 pub mod listing;
 pub mod locks;
 pub mod marks;
@@ -28,13 +30,14 @@ mod query;
 pub mod rejections;
 mod render;
 pub mod resources;
+mod visit;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderName, Method, Uri, Version, header},
+    http::{Extensions, HeaderName, Method, Uri, Version, header},
     middleware::from_fn_with_state,
     routing::{MethodRouter, get, post},
 };
@@ -42,7 +45,13 @@ use bytesize::ByteSize;
 use tokio_util::sync::CancellationToken;
 
 use self::problem::{Kind, Problem};
-use crate::{engine::Engine, locks::Locks, write::Rule};
+pub use self::{door::Door, guarded::Guarded};
+use crate::{
+    auth::{Access, gate::SharedGate},
+    limits::Limits,
+    metrics::Metrics,
+    write::Rule,
+};
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
 pub const FENCING_SEQ: HeaderName = HeaderName::from_static("x-fencing-seq");
@@ -52,12 +61,16 @@ pub const FENCING_CLIENT: HeaderName = HeaderName::from_static("x-fencing-client
 pub const FENCING_MARK: HeaderName = HeaderName::from_static("x-fencing-mark");
 pub const FENCING_REPLAY: HeaderName = HeaderName::from_static("x-fencing-replay");
 
-/// What the handlers share.
+/// What the handlers share. Every request has it handed over a few times, so that must cost nothing.
 #[derive(Clone)]
-pub struct Api {
-    pub engine: Arc<Engine>,
-    /// Where there is an authority.
-    pub locks: Option<Locks>,
+pub struct Api(Arc<Shared>);
+
+pub struct Shared {
+    /// The engine and the locks, for those who may.
+    pub guarded: Guarded,
+    /// Where authentication is on.
+    pub gate: SharedGate,
+    pub limits: Arc<Limits>,
     /// The rule for writes that name none.
     pub rule: Rule,
     pub max_body: ByteSize,
@@ -67,14 +80,36 @@ pub struct Api {
     pub closing: CancellationToken,
 }
 
-pub fn router(api: Api) -> Router {
+impl From<Shared> for Api {
+    fn from(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+}
+
+impl Deref for Api {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Api {
+    /// What a request may do; a handler's first question.
+    pub fn access(&self, extensions: &Extensions) -> Access {
+        Access::of(&self.gate, extensions)
+    }
+}
+
+pub fn router(api: Api, metrics: Arc<Metrics>) -> Router {
+    let door = Arc::new(Door { metrics, gate: api.gate.clone(), limits: api.limits.clone() });
     routes()
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         // One layer for both: each costs every request an allocation or two.
-        .layer(from_fn_with_state(api.engine.metrics().clone(), measure::measure))
+        .layer(from_fn_with_state(door, measure::measure))
         .with_state(api)
 }
 

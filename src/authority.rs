@@ -11,6 +11,7 @@
 //! Nothing here knows HTTP; only `etcd.rs` and what is below it know etcd.
 
 pub mod etcd;
+mod grantees;
 pub mod store;
 
 use std::time::Duration;
@@ -20,7 +21,9 @@ use futures_util::stream::BoxStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::grantees::{Belongs, Grantees};
 use crate::{
+    auth::Identity,
     store::Page,
     token::{Key, Token},
 };
@@ -31,6 +34,8 @@ pub struct Ask {
     pub name: Key,
     /// Who asks, in their own words. For people to read; nothing is decided by it.
     pub owner: String,
+    /// Who asks, as it was proved, where that is asked for. It is kept with the grant.
+    pub identity: Option<Identity>,
     pub ttl: Duration,
     /// When to give up. Not later than that, somebody who did not get the lock is told so.
     pub until: Instant,
@@ -73,6 +78,8 @@ pub struct Holder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockState {
     pub holder: Option<Holder>,
+    /// The holder's identity, if its grant has one.
+    pub granted_to: Option<Identity>,
     pub waiters: u64,
 }
 
@@ -135,4 +142,9 @@ pub trait Authority: Send + Sync + 'static {
     fn newest_known(&self) -> i64;
 
     fn status(&self) -> Status;
+
+    /// Whether it issues tokens from the very database that keeps the marks, and may lose both at once.
+    fn forgets_with_the_store(&self) -> bool {
+        false
+    }
 }

@@ -16,6 +16,7 @@ mod migrate;
 mod output;
 mod run;
 mod serve;
+mod token;
 pub(crate) mod usage;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -87,6 +88,8 @@ enum Cmd {
     Healthcheck(healthcheck::Healthcheck),
     /// Print the sidecar for Kubernetes as YAML; for those without Helm
     Manifest(manifest::Manifest),
+    /// Make a bearer token, and the line by which a server knows it
+    Token(token::Token),
     /// Print the OpenAPI document of the HTTP API
     Openapi,
     /// Print a completion script for a shell
@@ -150,7 +153,7 @@ impl Parsed {
             Cmd::Migrate(migrate) => migrate.run(),
             Cmd::Compact(compact) => compact.run(),
             Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),
-            Cmd::Check(check) => check.run(&self.matches, self.file.as_ref()),
+            Cmd::Check(check) => check.run(),
             Cmd::Client(client) => client.run(),
             Cmd::Run(run) => run.run(),
             Cmd::RunChild(child) => child.run(),
@@ -158,6 +161,7 @@ impl Parsed {
             Cmd::DemoWorker(worker) => worker.run(),
             Cmd::Healthcheck(healthcheck) => healthcheck.run(),
             Cmd::Manifest(manifest) => manifest.run(),
+            Cmd::Token(token) => token.run(),
             Cmd::Openapi => output::print(api::openapi::document_text()),
             Cmd::Completions { shell } => completions(shell),
         }
@@ -169,6 +173,7 @@ impl Cmd {
         match self {
             Self::Serve(serve) => Some(&mut serve.settings),
             Self::Config(config) => Some(&mut config.settings),
+            Self::Check(check) => Some(&mut check.settings),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ mod link;
 pub mod marks;
 mod queue;
 mod reader;
+mod succession;
 mod trust;
 mod writer;
 mod writing;
@@ -33,16 +34,21 @@ use self::{
     marks::Marks,
     queue::Queue,
     reader::Reading,
+    succession::Succession,
     writing::{Desk, Writing},
 };
 use crate::{
-    authority::AuthorityError,
+    authority::{Authority, AuthorityError},
     metrics::{Begun, Metrics},
     rejections::{Caller, Rejections},
     store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
     token::{Key, Token},
-    write::Write,
+    write::{Rule, Write},
 };
+
+/// Up to so many writes or reads on their way, one lane takes them all. Two batches of half the size
+/// cost Postgres more, and only with more of them is a lane too busy to be quick.
+const ONE_LANE: usize = 96;
 
 /// Lanes that read keys. More would make smaller batches.
 const KEY_READERS: usize = 2;
@@ -68,6 +74,9 @@ pub enum EngineError {
     ShuttingDown,
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The token was granted to somebody else, or to nobody who is known. Nothing was changed.
+    #[error("the token was granted to somebody else")]
+    NotTheirs,
     /// Whether the token can have been issued is not known. Nothing was changed.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -80,8 +89,14 @@ pub struct Engine {
     readers: Vec<Queue<Reading>>,
     lister: Queue<Reading>,
     detoured: Arc<AtomicUsize>,
+    /// Writes and reads that wait for a lane or for the store.
+    writing: AtomicUsize,
+    reading: AtomicUsize,
+    /// How many of each one lane takes.
+    one_lane: usize,
     next_reader: AtomicUsize,
     marks: Arc<Marks>,
+    succession: Arc<Succession>,
     trust: Trust,
     metrics: Arc<Metrics>,
 }
@@ -97,21 +112,35 @@ impl Engine {
         let marks = Arc::new(Marks::new(limits.mark_cache));
         metrics.queue_limit.set(i64::try_from(limits.queue).unwrap_or(i64::MAX));
         let detoured = Arc::new(AtomicUsize::new(0));
-        let desk =
-            Desk { marks: marks.clone(), metrics: metrics.clone(), detoured: detoured.clone() };
+        let succession = Arc::new(Succession::new(marks.clone()));
+        let desk = Desk {
+            marks: marks.clone(),
+            metrics: metrics.clone(),
+            detoured: detoured.clone(),
+            succession: succession.clone(),
+        };
         let writer = |_| writer::start(store.clone(), desk.clone(), limits.queue);
-        let reader = |_| reader::start(store.clone(), marks.clone(), limits.queue);
+        let reader = |_| reader::start(store.clone(), desk.clone(), limits.queue);
         Self {
             open: AtomicBool::new(false),
             writers: (0..store.writers()).map(writer).collect(),
             readers: (0..KEY_READERS).map(reader).collect(),
             lister: reader(KEY_READERS),
             detoured,
+            writing: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+            one_lane: ONE_LANE.min(limits.queue),
             next_reader: AtomicUsize::new(0),
             marks,
+            succession,
             trust,
             metrics,
         }
+    }
+
+    /// Names who knows the newest token, should another database server take over.
+    pub fn consult(&self, authority: Arc<dyn Authority>) {
+        self.succession.consult(authority);
     }
 
     pub fn metrics(&self) -> &Arc<Metrics> {
@@ -133,6 +162,9 @@ impl Engine {
     /// Writes, or is refused. A refusal is an answer, not an error.
     pub async fn settle(&self, unit: Unit) -> Result<Settled, EngineError> {
         let begun = Begun::now(&unit);
+        if let Some(spans) = &self.metrics.spans {
+            spans.parsed(unit.caller());
+        }
         if let Some(refused) = self.marks.refuse(&unit) {
             self.metrics.writes.stale_by_cache(begun, &unit, &refused);
             return Ok(refused);
@@ -159,13 +191,17 @@ impl Engine {
     ) -> Result<Settled, EngineError> {
         let owner = (!owner.is_empty()).then(|| owner.into());
         let caller = Caller { client: owner, ..Caller::default() };
-        let claim = Unit::single(Write::claim(name, token)).from(Arc::new(caller));
+        // Above: if an authority that has lost its memory issues a token twice before anybody can
+        // notice, the second claim of it is refused, and the grant undone.
+        let claim = Write { rule: Rule::Above, ..Write::claim(name, token) };
+        let claim = Unit::single(claim).from(Arc::new(caller));
         let begun = Begun::grant(&claim);
         self.queue(claim, begun).await
     }
 
     async fn queue(&self, unit: Unit, begun: Begun) -> Result<Settled, EngineError> {
-        let lane = self.writer_of(&unit.writes()[0].key);
+        let on_the_way = OnTheWay::of(&self.writing);
+        let lane = self.writer_of(&unit.writes()[0].key, on_the_way.before_it);
         let (reply, answer) = oneshot::channel();
         let failed = |error| {
             self.metrics.writes.failed(begun);
@@ -179,7 +215,8 @@ impl Engine {
     /// The newest committed state of a key.
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.any_reader(), Reading::Key(key, reply))?;
+        let on_the_way = OnTheWay::of(&self.reading);
+        self.submit(self.reader(on_the_way.before_it), Reading::Key(key, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
@@ -192,7 +229,7 @@ impl Engine {
     /// Whether the store answers, and has the right schema.
     pub async fn ping(&self) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.any_reader(), Reading::Ping(reply))?;
+        self.submit(self.reader(0), Reading::Ping(reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
@@ -210,8 +247,13 @@ impl Engine {
         lane.submit(job)
     }
 
-    /// All writes of a key take the same lane, so they do not contend for its row.
-    fn writer_of(&self, key: &Key) -> &Queue<Writing> {
+    /// All writes of a key take the same lane, so that they do not contend for its row: the first one,
+    /// or where there are many, the key's own. Between the two they may meet in the database, as the
+    /// writes of two fenceposts do.
+    fn writer_of(&self, key: &Key, on_the_way: usize) -> &Queue<Writing> {
+        if on_the_way < self.one_lane {
+            return &self.writers[0];
+        }
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
@@ -219,9 +261,30 @@ impl Engine {
         &self.writers[hash % self.writers.len()]
     }
 
-    fn any_reader(&self) -> &Queue<Reading> {
+    fn reader(&self, on_the_way: usize) -> &Queue<Reading> {
+        if on_the_way < self.one_lane {
+            return &self.readers[0];
+        }
         let next = self.next_reader.fetch_add(1, Ordering::Relaxed);
         &self.readers[next % self.readers.len()]
+    }
+}
+
+/// Something that somebody waits for, until it is answered or the client has hung up.
+struct OnTheWay<'a> {
+    all: &'a AtomicUsize,
+    before_it: usize,
+}
+
+impl<'a> OnTheWay<'a> {
+    fn of(all: &'a AtomicUsize) -> Self {
+        Self { all, before_it: all.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for OnTheWay<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

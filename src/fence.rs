@@ -118,8 +118,9 @@ enum Again {
 fn same_holder_again(write: &Write, key: &Standing) -> Again {
     let Some(seq) = write.seq else {
         return match (&write.change, write.rule) {
-            // A claim changes nothing that order could spoil.
-            (Change::Claim, _) => Again::Passes,
+            // A claim changes nothing that order could spoil. But that of a grant must be the first to
+            // bring its token, or two holders might share one.
+            (Change::Claim, Rule::AtLeast) => Again::Passes,
             (_, Rule::Above) => Again::Refused(Refusal::Stale),
             (_, Rule::AtLeast) if key.mark.seq > 0 => Again::Refused(Refusal::OutOfOrder),
             (_, Rule::AtLeast) => Again::Passes,
@@ -175,5 +176,7 @@ fn changed(key: &Standing, write: &Write) -> Standing {
     }
 }
 
+#[cfg(test)]
+mod same_as_model;
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,11 @@ pub enum Subject {
     Password,
     Encryption,
     Trust,
+    Exposure,
+    Certificate,
+    BearerTokens,
+    JwtKeys,
+    Policy,
     Store,
     Version,
     Encoding,
@@ -86,11 +91,16 @@ pub struct Place {
 }
 
 impl Subject {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 29] = [
         Self::Settings,
         Self::Password,
         Self::Encryption,
         Self::Trust,
+        Self::Exposure,
+        Self::Certificate,
+        Self::BearerTokens,
+        Self::JwtKeys,
+        Self::Policy,
         Self::Store,
         Self::Version,
         Self::Encoding,
@@ -119,6 +129,11 @@ impl Subject {
             Self::Password => ("settings", "password", "docs/postgres.md#passwords"),
             Self::Encryption => ("settings", "encryption", "docs/postgres.md#tls-and-sockets"),
             Self::Trust => ("settings", "trust", "docs/check.md#trust"),
+            Self::Exposure => ("access", "exposure", "docs/access.md"),
+            Self::Certificate => ("access", "certificate", "docs/access.md#tls"),
+            Self::BearerTokens => ("access", "tokens", "docs/access.md#bearer-tokens"),
+            Self::JwtKeys => ("access", "jwt keys", "docs/access.md#jwts"),
+            Self::Policy => ("access", "policy", "docs/access.md#the-policy"),
             Self::Store => ("store", "reachable", "docs/check.md#store"),
             Self::Version => ("store", "version", "docs/postgres.md"),
             Self::Encoding => ("store", "encoding", "docs/postgres.md"),

@@ -19,8 +19,12 @@
 //! Where tokens come from: [`locks`] hands out what the [`authority`] has granted, etcd or a lock
 //! table in the store, after the lock's own key has been claimed.
 //!
-//! Around that: [`admin`] answers probes, [`metrics`] counts, [`rejections`] remembers what was
-//! refused, with the id of its [`trace`]; [`settings`] knows every flag, and
+//! Who asks, and what they may touch, is decided in [`auth`]: before a request reaches a handler, and
+//! before a handler reaches the engine.
+//!
+//! Around that: [`limits`] bound what may be asked for at a time; [`admin`] answers probes,
+//! [`metrics`] counts, [`rejections`] remembers what was refused, with the id of its [`trace`], and
+//! [`spans`] are its steps; [`settings`] knows every flag, and
 //! [`cli`] has the commands, of which `cli/serve.rs` is the life of a server from its settings to
 //! its exit code; what `check` finds is a [`finding`].
 //!
@@ -34,6 +38,7 @@ pub mod token;
 pub mod write;
 
 pub mod engine;
+pub mod limits;
 
 pub mod fence;
 pub mod store;
@@ -47,4 +52,11 @@ pub mod finding;
 pub mod metrics;
 pub mod rejections;
 pub mod settings;
+pub mod spans;
 pub mod trace;
+
+/// Where atomics carry an argument, they are named by way of this, so that `model/tests/loom.rs` can put
+/// others in their place.
+mod atomics {
+    pub use std::sync::atomic::{AtomicBool, Ordering};
+}

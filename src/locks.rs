@@ -16,10 +16,7 @@ mod keeper;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::stream::BoxStream;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::held::Held;
@@ -28,8 +25,14 @@ pub use self::{
     keeper::{Keeper, Loss},
 };
 use crate::{
-    authority::{Ask, Authority, AuthorityError, Grant, Holder, LockEvent, LockState, Turn},
+    auth::Identity,
+    authority::{
+        Ask, Authority, AuthorityError, Belongs, Grant, Grantees, Holder, LockEvent, LockState,
+        Turn,
+    },
     engine::{Engine, EngineError},
+    limits::{Limits, OverLimit, Place},
+    metrics::Limited,
     store::{Page, Settled},
     token::{Key, Token},
 };
@@ -44,15 +47,18 @@ pub enum LockError {
     /// The grant was undone, since the store did not take its claim.
     #[error(transparent)]
     Claim(#[from] EngineError),
-    /// The grant was undone: its token is behind a mark that came from somewhere else.
-    #[error("token {token} is behind the mark {mark} of its own lock, {name:?}")]
+    /// The grant was undone: its token is at or behind a mark that came from somewhere else.
+    #[error("token {token} is not above the mark {mark} of its own lock, {name:?}")]
     Behind { name: Key, token: Token, mark: i64 },
     /// The lease ran out before the grant could be handed over.
     #[error("the lease ended before the lock could be handed over")]
     TooLate,
-    /// As many already wait, or follow a lock, as may.
-    #[error("too many requests wait for locks")]
-    Overloaded,
+    /// It was granted to somebody else, or to nobody who is known.
+    #[error("the lock was granted to somebody else")]
+    NotTheirs,
+    /// As many already wait for locks, or have or follow one, as may.
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     /// The process is about to end, and with it the waiting. The place in the queue is given up.
     #[error("shutting down")]
     ShuttingDown,
@@ -61,19 +67,13 @@ pub enum LockError {
     Lost,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests that may wait for their turn at once.
-    pub waiters: usize,
-    /// Locks that may be held or watched by a connection at once.
-    pub streams: usize,
-}
-
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub struct Wish {
     pub name: Key,
     pub owner: String,
+    /// Whose grant it will be, where those who ask prove who they are.
+    pub identity: Option<Identity>,
     pub ttl: Duration,
     pub wait: Duration,
 }
@@ -89,8 +89,9 @@ pub struct Locks {
     authority: Arc<dyn Authority>,
     engine: Arc<Engine>,
     held: Held,
-    waiting: Arc<Semaphore>,
-    streaming: Arc<Semaphore>,
+    /// Where those who ask prove who they are.
+    grantees: Option<Arc<Grantees>>,
+    limits: Arc<Limits>,
     /// Cancelled when the process is about to end.
     closing: CancellationToken,
     /// What must come to its end before the process does.
@@ -101,18 +102,26 @@ impl Locks {
     pub fn new(
         authority: Arc<dyn Authority>,
         engine: Arc<Engine>,
-        limits: Limits,
+        limits: Arc<Limits>,
         closing: CancellationToken,
     ) -> Self {
+        engine.consult(authority.clone());
         Self {
             held: Held::new(engine.metrics().clone()),
+            grantees: None,
             authority,
             engine,
-            waiting: Arc::new(Semaphore::new(limits.waiters)),
-            streaming: Arc::new(Semaphore::new(limits.streams)),
+            limits,
             closing,
             tasks: TaskTracker::new(),
         }
+    }
+
+    /// From now on a grant is only its own holder's.
+    #[must_use]
+    pub fn with_owners(mut self, grantees: Option<Arc<Grantees>>) -> Self {
+        self.grantees = grantees;
+        self
     }
 
     pub fn authority(&self) -> &dyn Authority {
@@ -125,8 +134,8 @@ impl Locks {
     }
 
     /// A place for one more stream. To be had before the lock is, or the grant might be in vain.
-    pub fn stream(&self) -> Result<OwnedSemaphorePermit, LockError> {
-        self.streaming.clone().try_acquire_owned().map_err(|_| LockError::Overloaded)
+    pub fn stream(&self, who: Option<&Identity>) -> Result<Place, LockError> {
+        Ok(self.limits.place(Limited::Streams, who)?)
     }
 
     /// Returns once the process is about to end.
@@ -135,21 +144,24 @@ impl Locks {
     }
 
     pub async fn acquire(&self, wish: Wish) -> Result<Acquired, LockError> {
+        let who = wish.identity.as_ref();
         let waits = !wish.wait.is_zero();
-        let place = if waits { Some(self.place_to_wait()?) } else { None };
+        let to_wait = if waits { Some(self.limits.place(Limited::Waiters, who)?) } else { None };
+        let to_hold = self.place_to_hold(who)?;
         let gone = CancellationToken::new();
         let _gone_when_dropped = gone.clone().drop_guard();
         let ask = Ask {
             name: wish.name,
             owner: wish.owner,
+            identity: wish.identity,
             ttl: wish.ttl,
             until: Instant::now() + wish.wait,
             gone,
         };
         let locks = self.clone();
         let acquired = self.to_its_end(async move {
-            let acquired = locks.acquire_and_claim(&ask).await;
-            drop(place);
+            let acquired = locks.acquire_and_claim(&ask, to_hold).await;
+            drop(to_wait);
             acquired
         });
         tokio::select! {
@@ -159,11 +171,13 @@ impl Locks {
         }
     }
 
-    fn place_to_wait(&self) -> Result<OwnedSemaphorePermit, LockError> {
-        self.waiting.clone().try_acquire_owned().map_err(|_| LockError::Overloaded)
+    /// To be had before the lock is: whoever waited for it should not be turned away in the end.
+    fn place_to_hold(&self, who: Option<&Identity>) -> Result<Place, LockError> {
+        // Some may have run out unnoticed.
+        Ok(self.limits.place_after(|| self.held.look(), Limited::Locks, who)?)
     }
 
-    async fn acquire_and_claim(&self, ask: &Ask) -> Result<Acquired, LockError> {
+    async fn acquire_and_claim(&self, ask: &Ask, to_hold: Place) -> Result<Acquired, LockError> {
         let waiting = self.held.waiting();
         let grant = match self.authority.acquire(ask).await? {
             Turn::Granted(grant) => grant,
@@ -172,6 +186,9 @@ impl Locks {
                 return Ok(Acquired::Held(holder));
             }
         };
+        if let (Some(grantees), Some(identity)) = (&self.grantees, &ask.identity) {
+            grantees.learn(&grant.name, grant.token, identity.clone());
+        }
         // Before the claim, after which the former holder may be refused at any moment.
         self.engine.rejections().owners().learn(grant.token, &grant.owner);
         // Whatever goes wrong from here on, the grant is given back.
@@ -188,7 +205,7 @@ impl Locks {
         }
         let renewed = self.freshen(&grant).await?;
         let handover = handover.renewed_at(renewed);
-        waiting.granted(&Grant { renewed, ..grant });
+        waiting.granted(&Grant { renewed, ..grant }, to_hold);
         Ok(Acquired::Granted(handover))
     }
 
@@ -205,8 +222,52 @@ impl Locks {
         }
     }
 
+    /// [`Self::renew`], for whoever it was granted to.
+    pub async fn renew_for(
+        &self,
+        who: Option<&Identity>,
+        name: Key,
+        token: Token,
+    ) -> Result<Option<Duration>, LockError> {
+        if self.is_theirs(who, &name, token).await? {
+            self.renew(name, token).await
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// [`Self::release`], for whoever it was granted to.
+    pub async fn release_for(
+        &self,
+        who: Option<&Identity>,
+        name: Key,
+        token: Token,
+    ) -> Result<bool, LockError> {
+        Ok(self.is_theirs(who, &name, token).await? && self.release(name, token).await?)
+    }
+
+    /// `false`: that grant does not hold the lock. (Nor is it asked about again: the token of
+    /// somebody who still waits can be guessed, and might hold it a moment later.)
+    async fn is_theirs(
+        &self,
+        who: Option<&Identity>,
+        name: &Key,
+        token: Token,
+    ) -> Result<bool, LockError> {
+        let Some(grantees) = &self.grantees else { return Ok(true) };
+        let who = who.ok_or(LockError::NotTheirs)?.clone();
+        let (grantees, name) = (grantees.clone(), name.clone());
+        let belongs =
+            self.to_its_end(async move { Ok(grantees.belongs(&name, token, &who).await?) });
+        match belongs.await? {
+            Belongs::ToThem => Ok(true),
+            Belongs::NotToThem => Err(LockError::NotTheirs),
+            Belongs::Unknown => Ok(false),
+        }
+    }
+
     /// `None`: lost.
-    pub async fn renew(&self, name: Key, token: Token) -> Result<Option<Duration>, LockError> {
+    async fn renew(&self, name: Key, token: Token) -> Result<Option<Duration>, LockError> {
         let (authority, held) = (self.authority.clone(), self.held.clone());
         self.to_its_end(async move {
             let asked = Instant::now();
@@ -218,7 +279,7 @@ impl Locks {
     }
 
     /// `false`: it was lost before.
-    pub async fn release(&self, name: Key, token: Token) -> Result<bool, LockError> {
+    async fn release(&self, name: Key, token: Token) -> Result<bool, LockError> {
         let (authority, held) = (self.authority.clone(), self.held.clone());
         self.to_its_end(async move {
             let released = authority.release(&name, token).await?;

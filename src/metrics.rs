@@ -6,10 +6,13 @@
 //!
 //! Counting is an atomic addition or a short lock on a handle that was looked up at the start.
 
+mod access;
 mod dropped;
 mod exposition;
 mod labels;
+mod limits;
 mod locks;
+mod spans;
 mod writes;
 
 use std::{sync::Arc, time::Duration};
@@ -25,17 +28,23 @@ use prometheus_client::{
 };
 
 pub use self::{
+    access::AccessMetrics,
     dropped::Dropped,
     exposition::Format,
-    labels::{BadInput, DecidedBy, Label, Op, RaisedBy, ReadOutcome, Reason, Where, WriteOutcome},
+    labels::{
+        AccessFile, BadInput, DecidedBy, Fate, Label, Limited, Op, RaisedBy, ReadOutcome, Reason,
+        TurnedAway, Where, Whose, WriteOutcome,
+    },
+    limits::OverLimits,
     locks::LockMetrics,
+    spans::SpanCounts,
     writes::{Begun, Totals, Writes},
 };
 use self::{
     labels::{BuildInfo, ByOutcome, ByRaiser, Each, OpAndOutcome, ReasonAndJudge},
     writes::Rejected,
 };
-use crate::{fence::Refusal, rejections::Rejections};
+use crate::{fence::Refusal, rejections::Rejections, spans::Spans};
 
 /// Fine around a millisecond, where a write usually is; coarse up to the longest that one may wait.
 const SECONDS: [f64; 27] = [
@@ -69,6 +78,10 @@ pub struct Metrics {
     /// Where there is an authority.
     pub authority: Option<AuthorityMetrics>,
     pub locks: LockMetrics,
+    over_limits: OverLimits,
+    pub access: AccessMetrics,
+    /// Where traces are collected.
+    pub spans: Option<Arc<Spans>>,
 }
 
 pub struct AuthorityMetrics {
@@ -122,6 +135,8 @@ impl Metrics {
             ),
         });
         let locks = locks(&mut all);
+        let over_limits = OverLimits::new(&mut all);
+        let access = AccessMetrics::new(&mut all);
         Self {
             registry: all,
             writes,
@@ -133,7 +148,30 @@ impl Metrics {
             store_up,
             authority,
             locks,
+            over_limits,
+            access,
+            spans: None,
         }
+    }
+
+    /// The same, with a collector of traces: where a write is counted, its steps are known too.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Option<Arc<Spans>>) -> Self {
+        if let Some(spans) = &spans {
+            spans.register(&mut self.registry);
+        }
+        self.spans = spans;
+        self
+    }
+
+    /// For those who are turned away before they could ask.
+    pub fn turned_away_connections(&self) -> Counter {
+        self.over_limits.counter(Limited::Connections, Whose::Total).clone()
+    }
+
+    /// Somebody was turned away for this reason.
+    pub fn over_limit(&self, limit: Limited, whose: Whose) {
+        self.over_limits.counter(limit, whose).inc();
     }
 
     /// The store was asked once for all of these.

@@ -11,18 +11,17 @@
 mod archivist;
 mod filter;
 mod follower;
+mod inquiry;
 mod log;
 mod owners;
 mod record;
+mod rest;
 mod ring;
 
 use std::{
     cmp::Reverse,
     collections::HashSet,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -33,23 +32,24 @@ use tokio::{
     time::Instant,
 };
 
-use self::{archivist::Archive, log::Log, ring::Ring};
+use self::{archivist::Archive, inquiry::Inquiry, log::Log, rest::Rest, ring::Ring};
 pub use self::{
     archivist::{Archivist, Keep},
     filter::Filter,
     follower::Follower,
+    inquiry::Inquirer,
     owners::Owners,
     record::{Caller, Entry, Id, Refused, Rejection},
     ring::News,
 };
 use crate::{
-    fence::Refusal,
-    metrics::{Dropped, Reason, Where},
+    authority::Authority,
+    metrics::{Dropped, Where},
     store::Store,
 };
 
 /// Rejections that may wait to be taken in.
-const QUEUE: usize = 8192;
+const QUEUE: usize = 4096;
 
 /// Between two rounds of taking them in. Whoever asks does not wait for it.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -68,17 +68,19 @@ struct Book {
 pub struct Rejections {
     arrived: ArrayQueue<Rejection>,
     /// Whether the recorder waits for the bell. While it is busy, nobody needs to ring.
-    resting: AtomicBool,
+    rest: Rest,
     bell: Notify,
     book: Mutex<Book>,
     /// The number that the next entry will have.
     next: watch::Sender<u64>,
     fencepost: u64,
-    owners: Owners,
+    owners: Arc<Owners>,
     followers: Arc<Semaphore>,
     dropped: Arc<Dropped>,
     /// Where they are kept in the store, too.
     archive: Option<Archive>,
+    /// Where there is an authority.
+    inquiry: Option<Inquiry>,
 }
 
 impl Rejections {
@@ -88,23 +90,37 @@ impl Rejections {
         let capacity = usize::try_from(memory.as_u64()).unwrap_or(usize::MAX);
         Self {
             arrived: ArrayQueue::new(QUEUE),
-            resting: AtomicBool::new(false),
+            rest: Rest::new(),
             bell: Notify::new(),
             book: Mutex::new(Book { ring: Ring::new(fencepost, capacity), log: Log::default() }),
             next: watch::Sender::new(1),
             fencepost,
-            owners: Owners::default(),
+            owners: Arc::default(),
             followers: Arc::new(Semaphore::new(FOLLOWERS)),
             dropped: Arc::default(),
             archive: None,
+            inquiry: None,
         }
     }
 
     /// Keeps them in the store as well. The archivist is to be run once the store is fit to use.
     pub fn keep_in(&mut self, store: Arc<dyn Store>, keep: Keep) -> Archivist {
-        let (archive, archivist) = Archive::new(store, keep, self.dropped.clone());
+        let (archive, archivist) =
+            Archive::new(store, keep, self.dropped.clone(), self.owners.clone());
         self.archive = Some(archive);
         archivist
+    }
+
+    /// Has the lock service asked who overtook a write, if that is not known here.
+    pub fn ask(&mut self, authority: Arc<dyn Authority>) -> Inquirer {
+        let (inquiry, inquirer) = Inquiry::new(authority, self.owners.clone());
+        self.inquiry = Some(inquiry);
+        inquirer
+    }
+
+    /// What tells this fencepost from the others on the store.
+    pub fn fencepost(&self) -> u64 {
+        self.fencepost
     }
 
     /// Who was granted which token.
@@ -122,8 +138,7 @@ impl Rejections {
         if self.arrived.push(rejection).is_err() {
             self.dropped.add(Where::Record, 1);
         }
-        // Most of the time somebody else has rung already, or the recorder is awake.
-        if self.resting.load(Ordering::SeqCst) && self.resting.swap(false, Ordering::SeqCst) {
+        if self.rest.interrupt() {
             self.bell.notify_one();
         }
     }
@@ -131,7 +146,7 @@ impl Rejections {
     /// Takes in what has arrived, for as long as the process lives.
     pub async fn keep(self: Arc<Self>) {
         loop {
-            self.resting.store(true, Ordering::SeqCst);
+            self.rest.begin();
             if self.arrived.is_empty() {
                 let rings = self.bell.notified();
                 if self.book().log.owes_a_line() {
@@ -140,7 +155,7 @@ impl Rejections {
                     rings.await;
                 }
             }
-            self.resting.store(false, Ordering::SeqCst);
+            self.rest.end();
             self.take_in();
             tokio::time::sleep(PAUSE).await;
         }
@@ -149,7 +164,8 @@ impl Rejections {
     /// The newest that are remembered here.
     pub fn newest(&self, filter: &Filter, limit: usize) -> Vec<Arc<Entry>> {
         self.take_in();
-        self.book().ring.newest_first(filter, limit)
+        let newest = self.book().ring.newest_first(filter, limit);
+        newest.into_iter().map(|entry| self.owners.complete(entry)).collect()
     }
 
     /// The newest of all fenceposts on the store: what is kept there, and what is here and perhaps
@@ -159,7 +175,8 @@ impl Rejections {
         let kept = tokio::time::timeout(PATIENCE, kept).await.ok()??;
         let mut all = self.newest(filter, limit);
         let here: HashSet<Id> = all.iter().map(|entry| entry.id).collect();
-        all.extend(kept.into_iter().filter(|entry| !here.contains(&entry.id)).map(Arc::new));
+        let elsewhere = kept.into_iter().filter(|entry| !here.contains(&entry.id));
+        all.extend(elsewhere.map(|entry| self.owners.complete(Arc::new(entry))));
         all.sort_by_key(|entry| Reverse((entry.rejection.at, entry.id)));
         all.truncate(limit);
         Some(all)
@@ -203,7 +220,10 @@ impl Rejections {
         // No more than there was room for, or a flood would never let go.
         let arrived = (0..QUEUE).map_while(|_| self.arrived.pop());
         let taken_in = arrived.map(|rejection| {
-            let overtaken_by = self.who_overtook(&rejection);
+            let overtaken_by = rejection.overtaken_at().and_then(|token| self.owners.of(token));
+            if let (None, Some(inquiry)) = (&overtaken_by, &self.inquiry) {
+                inquiry.wonder(&rejection);
+            }
             let entry = ring.push(rejection, overtaken_by);
             if self.archive.as_ref().is_some_and(|archive| !archive.append(entry.clone())) {
                 self.dropped.add(Where::Audit, 1);
@@ -216,13 +236,6 @@ impl Rejections {
         drop(book);
         // Whoever reads the log may be slow.
         lines.write();
-    }
-
-    fn who_overtook(&self, rejection: &Rejection) -> Option<Arc<str>> {
-        if rejection.reason != Reason::Fence(Refusal::Stale) || rejection.lag().is_none() {
-            return None;
-        }
-        self.owners.of(rejection.mark?)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

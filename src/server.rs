@@ -6,24 +6,33 @@
 
 mod activity;
 mod drain;
+pub mod tls;
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes, HttpBody},
     extract::Request,
     http::{HeaderValue, Version, header::CONNECTION},
 };
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
+use prometheus_client::metrics::counter::Counter;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::timeout,
@@ -31,12 +40,19 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 
-use self::activity::Activity;
-pub use self::drain::Drain;
+use self::activity::{Activity, Answering};
+pub use self::{drain::Drain, tls::Tls};
+use crate::{auth::gate::Certified, limits::Line};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     pub connections: usize,
+    /// Counts those that were turned away.
+    pub turned_away: Counter,
+    /// Whether connections are also counted by identity.
+    pub by_identity: bool,
+    /// The most bytes of a request's head.
+    pub head: usize,
     /// For a request's head to arrive, and for an idle connection to be used again.
     pub header_timeout: Duration,
     /// For a client to take some more of its answer.
@@ -62,15 +78,22 @@ const FAREWELLS: usize = 64;
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// Sent before closing, when there are already as many connections as there may be.
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
     content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n\
-    content-length: 173\r\n\r\n\
-    {\"type\":\"urn:fencepost:overloaded\",\"title\":\"Too many requests are waiting\",\"status\":503,\
-    \"detail\":\"there are too many connections; try again after a moment\",\"retryable\":true}";
+    content-length: 189\r\n\r\n\
+    {\"type\":\"urn:fencepost:overloaded\",\"title\":\"A limit is reached\",\"status\":429,\
+    \"detail\":\"as many connections are open as may; try again after a moment\",\
+    \"limit\":\"connections\",\"retryable\":true}";
 
 /// Serves `router` until `drain` says stop, then lets what is in flight finish. Returns when the
 /// last connection is closed or the drain's deadline has passed.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain: Drain) {
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    limits: Limits,
+    drain: Drain,
+) {
     let activity = Arc::new(Activity::default());
     let places = Arc::new(Semaphore::new(limits.connections));
     let farewells = Arc::new(Semaphore::new(FAREWELLS));
@@ -90,7 +113,11 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            if let Ok(farewell) = farewells.clone().try_acquire_owned() {
+            limits.turned_away.inc();
+            // Over TLS a farewell would take a handshake, which is what there is no place for.
+            if tls.is_none()
+                && let Ok(farewell) = farewells.clone().try_acquire_owned()
+            {
                 tokio::spawn(async move {
                     turn_away(stream).await;
                     drop(farewell);
@@ -99,11 +126,25 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
             continue;
         };
         let watcher = connections.watcher();
-        let router = router.clone();
-        let activity = activity.clone();
+        let (router, tls) = (router.clone(), tls.clone());
+        let (activity, limits) = (activity.clone(), limits.clone());
         let drain = drain.clone();
         tokio::spawn(async move {
-            serve_connection(stream, Peer(address), router, limits, activity, drain, watcher).await;
+            let peer = Peer(address);
+            let stream = prepared(stream, &limits);
+            match tls {
+                None => {
+                    let from = OtherEnd { peer, certified: None };
+                    serve_connection(stream, from, router, limits, activity, drain, watcher).await;
+                }
+                Some(tls) => {
+                    if let Some((stream, certified)) = tls.accept(stream).await {
+                        let from = OtherEnd { peer, certified };
+                        serve_connection(stream, from, router, limits, activity, drain, watcher)
+                            .await;
+                    }
+                }
+            }
             drop(place);
         });
     }
@@ -114,30 +155,50 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, drain:
     }
 }
 
-async fn serve_connection(
-    stream: TcpStream,
+type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
+
+fn prepared(stream: TcpStream, limits: &Limits) -> Stream {
+    // Small answers must not wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    notice_if_it_vanishes(&stream, limits);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write_timeout));
+    Box::pin(stream)
+}
+
+/// What is known of the other end of a connection, for each of its requests.
+struct OtherEnd {
     peer: Peer,
+    certified: Option<Certified>,
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: OtherEnd,
     router: Router,
     limits: Limits,
     activity: Arc<Activity>,
     drain: Drain,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    // Small answers must not wait for the acknowledgement of the one before.
-    let _ = stream.set_nodelay(true);
-    notice_if_it_vanishes(&stream, limits);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(limits.write_timeout));
-
     let here = Arc::new(Activity::default());
+    let line = limits.by_identity.then(Line::default);
     let service = {
         let here = here.clone();
+        // A drain has locks inside, which every request of every connection would contend for.
+        let drain = Arc::new(drain);
         hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             let answering = (activity.request(), here.request());
             let drain = drain.clone();
             let http_1 = request.version() < Version::HTTP_2;
-            let mut request = Request::from(request.map(Body::new));
-            request.extensions_mut().insert(peer);
+            let mut request: Request = request.map(Body::new);
+            request.extensions_mut().insert(from.peer);
+            if let Some(certified) = &from.certified {
+                request.extensions_mut().insert(certified.clone());
+            }
+            if let Some(line) = &line {
+                request.extensions_mut().insert(line.clone());
+            }
             let answer = router.clone().oneshot(request);
             async move {
                 let answer = answer.await.map_err(|never: Infallible| match never {});
@@ -149,27 +210,29 @@ async fn serve_connection(
                     let (anywhere, here) = answering;
                     let anywhere =
                         answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
-                    // In flight until the last of its body is on its way.
-                    answer.map(|body| until_sent(body, (anywhere, here)))
+                    answer.map(|body| Sending { body, _answering: (anywhere, here) })
                 })
             }
         })
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
+    // It would set a timer for every request. One for the whole connection does the same, below.
+    builder.http1().header_read_timeout(None).max_buf_size(limits.head);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
+        .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
         .keep_alive_interval(limits.header_timeout)
         .keep_alive_timeout(limits.header_timeout);
-    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let connection = watcher.watch(connection.into_owned());
     tokio::pin!(connection);
 
-    // hyper's own time-outs begin once it knows the HTTP version, and HTTP/2 has none for a client
-    // that says nothing.
+    // For a head that does not arrive, a connection that nobody uses, and a client that says nothing:
+    // as long as a head is not whole, no request is in flight.
     let ended = tokio::select! {
+        biased;
         ended = &mut connection => ended,
         () = here.quiet(limits.header_timeout) => return,
     };
@@ -179,7 +242,7 @@ async fn serve_connection(
 }
 
 /// A machine that loses its power says no farewell. It may have a lock, or wait for one.
-fn notice_if_it_vanishes(stream: &TcpStream, limits: Limits) {
+fn notice_if_it_vanishes(stream: &TcpStream, limits: &Limits) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     let asked = socket.set_tcp_keepalive(&keepalive);
@@ -191,11 +254,30 @@ fn notice_if_it_vanishes(stream: &TcpStream, limits: Limits) {
     }
 }
 
-fn until_sent(body: Body, answering: impl Send + 'static) -> Body {
-    Body::new(body.map_frame(move |frame| {
-        let _ = &answering;
-        frame
-    }))
+/// An answer that is in flight until the last of its body is on its way.
+struct Sending {
+    body: Body,
+    _answering: (Option<Answering>, Answering),
+}
+
+impl HttpBody for Sending {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Client libraries do not understand an answer that comes before the request. And what is still

@@ -3,12 +3,16 @@
 //! Flags win over the environment, which wins over the file. clap knows the first two; the file's
 //! values are handed to it as defaults ([`mod@file`]), so one parser checks all three alike.
 
+pub mod access;
 mod authority_url;
 mod etcd;
 pub mod file;
+pub mod jwt;
+mod limits;
 mod rejections;
 mod source;
 mod store_url;
+mod traces;
 mod values;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
@@ -16,16 +20,20 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use clap::{Args, builder::BoolishValueParser};
 
 pub use self::{
+    access::{AccessSettings, Exposure},
     authority_url::AuthorityUrl,
     etcd::EtcdSettings,
+    limits::LimitSettings,
     rejections::RejectionSettings,
-    source::Source,
+    source::{Source, read_secret},
     store_url::StoreUrl,
+    traces::{CollectorUrl, TraceSettings},
     values::{HostNames, LogFormat, Size, Time, TrustLevel, some_time},
 };
 use crate::{
-    authority::{Authority, etcd::EtcdAuthority, store::StoreAuthority},
+    authority::{Authority, Grantees, etcd::EtcdAuthority, store::StoreAuthority},
     engine::Trust,
+    limits::Bounds,
     store::{Store, postgres::PostgresStore, sqlite::SqliteStore},
     write::Rule,
 };
@@ -35,6 +43,7 @@ const STORE: &str = "Store";
 const ADDRESSES: &str = "Addresses";
 const FENCE: &str = "Fence";
 const LIMITS: &str = "Limits";
+const TRACES: &str = "Traces";
 const LOG: &str = "Log";
 
 /// Where the database is. Every command that opens one takes these.
@@ -44,7 +53,7 @@ pub struct StoreSettings {
     #[arg(long, env = "FENCEPOST_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Database to use: `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`
+    /// Database to use: `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
     #[arg(
         long,
         env = "FENCEPOST_STORE",
@@ -57,6 +66,11 @@ pub struct StoreSettings {
     /// File that holds the value of --store, to keep a password out of the process list
     #[arg(long, env = "FENCEPOST_STORE_FILE", value_name = "FILE", help_heading = STORE)]
     pub store_file: Option<PathBuf>,
+
+    /// File that holds the password of --store, where that has none. It is read anew for every
+    /// connection, so that it can be changed without a restart
+    #[arg(long, env = "FENCEPOST_STORE_PASSWORD_FILE", value_name = "FILE", help_heading = STORE)]
+    pub store_password_file: Option<PathBuf>,
 
     /// Connections for writing to Postgres; more of them make smaller batches. Three more are for reading
     #[arg(
@@ -72,7 +86,11 @@ pub struct StoreSettings {
 
 impl StoreSettings {
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
-        source::choose("store", &mut self.store_file, source)
+        source::choose("store", &mut self.store_file, &source)?;
+        if self.store_file.is_none() && self.store.has_password() {
+            source::refuse_as_argument("store", source("store"))?;
+        }
+        Ok(())
     }
 
     /// The store these settings describe. The error says what to mend.
@@ -83,14 +101,29 @@ impl StoreSettings {
                 StoreUrl::from_file(path).map_err(|error| format!("--store-file {error}"))?
             }
         };
+        let password_file = self.password_file(&url)?;
         let store: Arc<dyn Store> = match &url {
             StoreUrl::Sqlite(path) => Arc::new(SqliteStore::new(path.clone())),
             StoreUrl::Postgres(address) => {
                 let store = PostgresStore::new(address.as_str(), self.store_connections.into());
-                Arc::new(store.map_err(|error| format!("the store's address: {error}"))?)
+                let store = store.map_err(|error| format!("the store's address: {error}"))?;
+                Arc::new(store.with_password_file(password_file))
             }
         };
         Ok((url, store))
+    }
+
+    /// One that can be read now. Whether it can be later is seen when it is needed.
+    fn password_file(&self, url: &StoreUrl) -> Result<Option<PathBuf>, String> {
+        let Some(path) = &self.store_password_file else { return Ok(None) };
+        if matches!(url, StoreUrl::Sqlite(_)) {
+            return Err("--store-password-file is for Postgres; a file needs no password".into());
+        }
+        if url.has_password() {
+            return Err("give the password either in --store or by --store-password-file".into());
+        }
+        source::read_secret(path).map_err(|error| format!("--store-password-file {error}"))?;
+        Ok(Some(path.clone()))
     }
 }
 
@@ -114,7 +147,8 @@ pub struct Settings {
     )]
     pub migrate: bool,
 
-    /// Address of the public API; `0.0.0.0:7420` to be reached from elsewhere
+    /// Address of the public API; `0.0.0.0:7420` to be reached from elsewhere, which takes
+    /// authentication and TLS
     #[arg(
         long,
         env = "FENCEPOST_LISTEN",
@@ -139,6 +173,9 @@ pub struct Settings {
     /// Names under which the page may be asked for, besides IP addresses and localhost: `a.example,b.example`
     #[arg(long, env = "FENCEPOST_ADMIN_HOSTS", value_name = "NAMES", help_heading = ADDRESSES)]
     pub admin_hosts: Option<HostNames>,
+
+    #[command(flatten)]
+    pub access: AccessSettings,
 
     /// Where tokens come from: `store` (a lock table in the store's database),
     /// `etcd://HOST:PORT[,HOST:PORT]` (`etcds://` for TLS), or `none` (a lock service of your own)
@@ -204,7 +241,7 @@ pub struct Settings {
     )]
     pub queue: u32,
 
-    /// Clients' connections that may be open at once; beyond that they are turned away with 503
+    /// Clients' connections that may be open at once; beyond that they are turned away with 429
     #[arg(
         long,
         env = "FENCEPOST_MAX_CONNECTIONS",
@@ -215,7 +252,7 @@ pub struct Settings {
     )]
     pub max_connections: u32,
 
-    /// Requests that may wait for a lock at once; beyond that they are turned away with 503
+    /// Requests that may wait for a lock at once; beyond that they are turned away with 429
     #[arg(
         long,
         env = "FENCEPOST_MAX_WAITERS",
@@ -226,7 +263,7 @@ pub struct Settings {
     )]
     pub max_waiters: u32,
 
-    /// Connections that may hold or watch a lock at once; beyond that they are turned away with 503
+    /// Connections that may hold or watch a lock at once; beyond that they are turned away with 429
     #[arg(
         long,
         env = "FENCEPOST_MAX_STREAMS",
@@ -236,6 +273,9 @@ pub struct Settings {
         help_heading = LIMITS
     )]
     pub max_streams: u32,
+
+    #[command(flatten)]
+    pub limits: LimitSettings,
 
     /// How long a request's head may take to arrive, and a connection may stay idle
     #[arg(
@@ -283,6 +323,9 @@ pub struct Settings {
     #[command(flatten)]
     pub rejections: RejectionSettings,
 
+    #[command(flatten)]
+    pub traces: TraceSettings,
+
     /// How to write the log, which goes to standard error
     #[arg(
         long,
@@ -309,7 +352,21 @@ impl Settings {
     /// As [`StoreSettings::choose`], for all that can be given in a file.
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
         source::choose("authority", &mut self.authority_file, &source)?;
+        if self.authority_file.is_none() && self.authority.has_password() {
+            source::refuse_as_argument("authority", source("authority"))?;
+        }
         self.etcd.choose(source)
+    }
+
+    /// The most that there may be at a time, of all together.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            requests_per_second: self.limits.max_requests_per_second,
+            connections: self.max_connections,
+            locks: self.limits.max_locks,
+            waiters: self.max_waiters,
+            streams: self.max_streams,
+        }
     }
 
     /// What `--authority` or `--authority-file` says.
@@ -335,12 +392,9 @@ impl Settings {
         }
     }
 
-    /// The lock service these settings name, if any, and how far clients are believed. The error
-    /// says what to mend. It starts tasks, so it needs a runtime around it.
-    pub fn open_authority(
-        &self,
-        store: &Arc<dyn Store>,
-    ) -> Result<(Option<Arc<dyn Authority>>, Trust), String> {
+    /// The lock service these settings name, if any, and how far clients are believed. The error says what to mend. It starts tasks, so it needs a
+    /// runtime around it.
+    pub fn open_authority(&self, store: &Arc<dyn Store>) -> Result<LockService, String> {
         let authority: Option<Arc<dyn Authority>> = match &self.authority_url()? {
             AuthorityUrl::None => None,
             AuthorityUrl::Store => Some(Arc::new(StoreAuthority::new(store))),
@@ -348,11 +402,23 @@ impl Settings {
                 Some(Arc::new(EtcdAuthority::start(self.etcd.options(url)?, store)))
             }
         };
+        let grantees = authority.as_ref().filter(|_| self.access.authenticates());
+        let grantees = grantees.map(|authority| Arc::new(Grantees::new(authority.clone())));
         let trust = match (&authority, self.trust_level()?) {
             (Some(authority), TrustLevel::Bounded) => Trust::Bounded(authority.clone()),
-            (Some(authority), TrustLevel::Granted) => Trust::Granted(authority.clone()),
+            (Some(authority), TrustLevel::Granted) => {
+                Trust::Granted(authority.clone(), grantees.clone())
+            }
             (_, TrustLevel::Open) | (None, _) => Trust::Open,
         };
-        Ok((authority, trust))
+        Ok(LockService { authority, grantees, trust })
     }
+}
+
+/// As [`Settings::open_authority`] has opened it.
+pub struct LockService {
+    pub authority: Option<Arc<dyn Authority>>,
+    /// Whose the grants are, where that is known.
+    pub grantees: Option<Arc<Grantees>>,
+    pub trust: Trust,
 }

@@ -10,6 +10,7 @@
 
 mod audit;
 mod ledger;
+mod lineage;
 pub mod lock_table;
 mod memory;
 mod outage;
@@ -26,6 +27,7 @@ use sqlx::migrate::{AppliedMigration, Migrator};
 
 pub use self::{
     audit::Audit,
+    lineage::Lineage,
     lock_table::{LockNews, LockTable},
     memory::{Memory, Recalled, Remembered, Sighting},
     outage::Outage,
@@ -212,6 +214,8 @@ pub struct Plan {
     pub migrates: bool,
     /// The connections that it opens, at most.
     pub connections: usize,
+    /// Keep rejections in it.
+    pub keeps_rejections: bool,
 }
 
 /// How far tokens have come, as an operator is told it.
@@ -314,6 +318,18 @@ pub trait Session: Send {
 
     /// Proves that the database answers and that its schema is still the right one.
     async fn ping(&mut self) -> Result<(), StoreError>;
+
+    /// Which server this is, and which one was written to last. A file has no standby.
+    async fn lineage(&mut self) -> Result<Lineage, StoreError> {
+        Ok(Lineage { here: String::new(), recorded: Some(String::new()) })
+    }
+
+    /// Enters this server as the one that is written to, after raising the floor to `floor`. Where
+    /// tokens are issued here too, they and the floor leap by `leap` with a new server. Returns the floor.
+    async fn take_over(&mut self, floor: i64, leap: i64) -> Result<i64, StoreError> {
+        let _ = (floor, leap);
+        Err(StoreError::Unfit("there is nothing to take over from".into()))
+    }
 }
 
 /// Compares what has been applied to a database with what this version ships.

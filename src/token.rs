@@ -219,6 +219,8 @@ impl Serialize for Key {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

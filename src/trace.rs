@@ -44,6 +44,10 @@ impl TraceParent {
 }
 
 impl TraceId {
+    pub fn random() -> Self {
+        Self(fastrand::u128(1..).to_be_bytes())
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         hex(text).filter(|bytes| *bytes != [0; 16]).map(Self)
     }
@@ -128,6 +132,8 @@ impl Serialize for TraceId {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,10 +8,11 @@ use serde_json::json;
 
 use super::{
     cpu::{self, Cast},
+    guarded::Guarded,
     it::harness::{
         etcd::Etcd,
         fencepost::Fencepost,
-        http::answer,
+        http::{Client, answer},
         postgres::{self, Postgres},
     },
     own::Process,
@@ -95,17 +96,27 @@ impl Field {
 
     /// Lets the fencepost see every key's mark, so that its cache knows them all.
     pub async fn acquaint(&self) {
-        const AT_ONCE: u64 = 1000;
-        let client = self.fencepost.client();
-        for first in (0..KEYS).step_by(1000) {
-            let write = |number| {
-                // With its quotes as long as everybody's values.
-                json!({"key": template::key(number), "token": TOKEN, "value": "v".repeat(198)})
-            };
-            let writes: Vec<_> = (first..first + AT_ONCE).map(write).collect();
-            let answer = answer(client.batch(&json!({ "writes": writes }))).await;
-            assert_eq!(answer.status, 200, "{}", answer.text());
-        }
+        acquaint(&self.fencepost.client()).await;
+    }
+
+    /// One more, for whom its clients must prove who they are. It knows every mark, too.
+    pub async fn guarded(&self) -> Guarded {
+        let guarded = Guarded::start(&self.database).await;
+        acquaint(&guarded.client()).await;
+        guarded
+    }
+}
+
+async fn acquaint(client: &Client) {
+    const AT_ONCE: u64 = 1000;
+    for first in (0..KEYS).step_by(1000) {
+        let write = |number| {
+            // With its quotes as long as everybody's values.
+            json!({"key": template::key(number), "token": TOKEN, "value": "v".repeat(198)})
+        };
+        let writes: Vec<_> = (first..first + AT_ONCE).map(write).collect();
+        let answer = answer(client.batch(&json!({ "writes": writes }))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
 }
 

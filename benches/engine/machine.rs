@@ -34,7 +34,7 @@ fn cpu_model() -> String {
     field_of("/proc/cpuinfo", "model name").unwrap_or("unknown".into())
 }
 
-fn processors() -> usize {
+pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(0, usize::from)
 }
 

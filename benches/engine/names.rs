@@ -4,6 +4,7 @@ pub const FENCEPOST: &str = "Fencepost";
 pub const PGBENCH: &str = "pgbench";
 pub const PLAIN: &str = "plain proxy";
 pub const NOOP: &str = "no-op PUT";
+pub const GUARDED: &str = "Fencepost, bearer tokens";
 pub const REDIS: &str = "Redis";
 pub const ETCD: &str = "etcd, gRPC";
 pub const GATEWAY: &str = "etcd, HTTP gateway";
@@ -19,6 +20,10 @@ pub const ONE_KEY: &str = "writes of one key, 64 clients";
 pub const FIXED_RATE: &str = "writes at the same fixed rate, 64 connections";
 pub const READS: &str = "reads, 64 clients";
 pub const REFUSALS: &str = "refusals, 64 clients";
+pub const FLOODED: &str = "writes at 500 a second, beside 50,000 other requests a second";
+pub const BESIDE_NOTHING: &str = "beside nothing";
+pub const BESIDE_REFUSALS: &str = "beside refusals";
+pub const BESIDE_404S: &str = "beside as many 404s";
 pub const BY_KEYS: &str = "writes, by the number of keys, 64 clients";
 pub const BY_CONNECTIONS: &str = "writes, by the number of connections";
 pub const TWO: &str = "writes, two fenceposts on one database, 64 clients";
@@ -36,9 +41,10 @@ pub const AFTER: &str = "after the runs, MiB";
 pub const START: &str = "start to ready on a new SQLite file, ms";
 pub const RESTART: &str = "start to ready on an old SQLite file, ms";
 pub const BY_CACHE: &str = "refusals decided by the cache";
+pub const FLOOD: &str = "refusals answered beside writes, a second";
 
 /// In the order in which they are shown.
-pub const SCENES: [&str; 11] = [
+pub const SCENES: [&str; 12] = [
     ALONE,
     AT_16,
     AT_64,
@@ -47,6 +53,7 @@ pub const SCENES: [&str; 11] = [
     FIXED_RATE,
     READS,
     REFUSALS,
+    FLOODED,
     BY_KEYS,
     BY_CONNECTIONS,
     TWO,

@@ -22,11 +22,14 @@ pub async fn serve() {
     println!("{}", listener.local_addr().expect("its address"));
     let limits = server::Limits {
         connections: 4096,
+        turned_away: prometheus_client::metrics::counter::Counter::default(),
+        by_identity: false,
+        head: 128 << 10,
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
     let router = Router::new().route("/v1/resources/{*key}", put(nothing));
-    server::serve(listener, router, limits, Drain::never()).await;
+    server::serve(listener, None, router, limits, Drain::never()).await;
 }
 
 async fn nothing(_body: Bytes) -> Response {

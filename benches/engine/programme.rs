@@ -3,9 +3,11 @@
 use super::{
     cpu::Cast,
     field::{Field, Peers},
+    flood::Flood,
+    guarded::Guarded,
     names::{
-        ALONE, ETCD, FENCEPOST, FIXED_RATE, GATEWAY, NOOP, ONE_KEY, PGBENCH, PLAIN, READS, REDIS,
-        REFUSALS, WRITES,
+        ALONE, BESIDE_404S, BESIDE_NOTHING, BESIDE_REFUSALS, ETCD, FENCEPOST, FIXED_RATE, FLOODED,
+        GATEWAY, GUARDED, NOOP, ONE_KEY, PGBENCH, PLAIN, READS, REDIS, REFUSALS, WRITES,
     },
     pgbench::Script,
     plan::{CONCURRENCY, KEYS, Plan},
@@ -15,6 +17,9 @@ use super::{
 
 /// Enough to be busy, and little enough that pgbench does not drown.
 const SHARE: f64 = 0.7;
+
+/// Accepted writes a second beside a flood: what a busy holder does, and far from what the machine can.
+const BESIDE_A_FLOOD: f64 = 500.0;
 
 impl Field {
     fn contender(&self, name: &str, way: Way, proxies: &[u32], clients: usize) -> Contender {
@@ -92,8 +97,29 @@ impl Field {
         Scene { name: READS, rounds: plan.rounds, contenders }
     }
 
-    pub fn refusals(&self, plan: &Plan) -> Scene {
-        let contenders = vec![self.fencepost(Target::stale_puts, 64), self.noop(64)];
+    /// What a holder notices of a zombie: accepted writes, beside a flood of refusals, and beside as
+    /// many requests that are refused for nothing.
+    pub fn flooded(&self, plan: &Plan) -> Scene {
+        let contender = |name: &str, flood| {
+            let address = self.fencepost.address.clone();
+            let way = Way::Beside { address, rate: BESIDE_A_FLOOD, flood };
+            self.contender(name, way, &[self.fencepost.pid()], 16)
+        };
+        let contenders = vec![
+            contender(BESIDE_REFUSALS, Flood::Stale),
+            contender(BESIDE_404S, Flood::Astray),
+            contender(BESIDE_NOTHING, Flood::Nothing),
+        ];
+        Scene { name: FLOODED, rounds: plan.rounds, contenders }
+    }
+
+    pub fn refusals(&self, guarded: &Guarded, plan: &Plan) -> Scene {
+        let way = Way::Closed(Target::stale_puts_by(&guarded.server.address, &guarded.bearer));
+        let contenders = vec![
+            self.fencepost(Target::stale_puts, 64),
+            self.noop(64),
+            self.contender(GUARDED, way, &[guarded.server.pid()], 64),
+        ];
         Scene { name: REFUSALS, rounds: plan.rounds, contenders }
     }
 }

@@ -11,22 +11,43 @@ use super::cpu::Shares;
 pub struct Run {
     /// Answers a second.
     pub rate: f64,
+    /// How many there should have been, where that was fixed.
+    #[serde(default)]
+    pub due: Option<f64>,
     pub p50_us: f64,
     pub p99_us: f64,
     /// Processors kept busy.
     pub cpu: Shares,
+    /// Other requests that were answered meanwhile, a second.
+    #[serde(default)]
+    pub beside: f64,
 }
 
 impl Run {
     pub fn new(latencies: &Latencies, measured: Duration, cpu: Shares) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a count of answers")]
         let rate = latencies.0.len() as f64 / measured.as_secs_f64();
-        Self { rate, p50_us: latencies.us_at(0.5), p99_us: latencies.us_at(0.99), cpu }
+        Self {
+            rate,
+            due: None,
+            p50_us: latencies.us_at(0.5),
+            p99_us: latencies.us_at(0.99),
+            cpu,
+            beside: 0.0,
+        }
     }
 
     /// Microseconds of processor that one answer cost, everybody's together.
     pub fn cpu_us(&self) -> f64 {
         self.cpu.all() / self.rate * 1e6
+    }
+
+    /// Whether it could not keep up with the rate that was asked of it: its latencies then depend on
+    /// how long it was asked.
+    pub fn fell_behind(&self) -> bool {
+        /// Arrivals are random, so that a few more or less mean nothing.
+        const NEARLY: f64 = 0.95;
+        self.due.is_some_and(|due| self.rate < NEARLY * due)
     }
 
     pub fn proxy_us(&self) -> f64 {

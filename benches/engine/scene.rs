@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    book::Book, closed_loop, cpu::Cast, open_loop, pgbench::Pgbench, plan::Plan, run::Run,
-    target::Target,
+    book::Book, closed_loop, cpu::Cast, flood::Flood, open_loop, pgbench::Pgbench, plan::Plan,
+    run::Run, target::Target,
 };
 
 /// Contenders whose numbers are compared.
@@ -33,6 +33,12 @@ pub enum Way {
     Open {
         address: String,
         rate: Rate,
+    },
+    /// The same, beside others that are not measured.
+    Beside {
+        address: String,
+        rate: f64,
+        flood: Flood,
     },
     Pgbench(Pgbench),
     PgbenchOpen(Pgbench, Rate),
@@ -98,28 +104,42 @@ impl Stage {
     async fn run(&self, contender: &Contender) -> io::Result<Run> {
         let plan = self.plan.clone();
         let mut contender = contender.clone();
-        let rate = match &mut contender.way {
-            Way::Open { rate, .. } => rate.resolve(&self.book),
+        let due = match &mut contender.way {
+            Way::Open { rate, .. } => Some(rate.resolve(&self.book)),
             Way::PgbenchOpen(pgbench, rate) => {
                 let rate = rate.resolve(&self.book);
                 contender.way = Way::Pgbench(Pgbench { rate: Some(rate), ..pgbench.clone() });
-                rate
+                Some(rate)
             }
-            Way::Closed(_) | Way::Pgbench(_) => 0.0,
+            Way::Beside { rate, .. } => Some(*rate),
+            Way::Closed(_) | Way::Pgbench(_) => None,
         };
         let run = move || {
             let Contender { way, cast, clients, keys, .. } = &contender;
             match way {
                 Way::Closed(target) => closed_loop::run(&plan, target, cast, *clients, *keys),
                 Way::Open { address, .. } => {
-                    open_loop::run(&plan, address, cast, *clients, rate, *keys)
+                    open_loop::run(&plan, address, cast, *clients, due.unwrap_or_default(), *keys)
+                }
+                Way::Beside { address, flood, .. } => {
+                    let flowing = flood.begin(address);
+                    let run = open_loop::run(
+                        &plan,
+                        address,
+                        cast,
+                        *clients,
+                        due.unwrap_or_default(),
+                        *keys,
+                    )?;
+                    Ok(Run { beside: flowing.end()?, ..run })
                 }
                 Way::Pgbench(pgbench) | Way::PgbenchOpen(pgbench, _) => {
                     pgbench.run(&plan, cast, *clients, *keys)
                 }
             }
         };
-        tokio::task::spawn_blocking(run).await.map_err(io::Error::other)?
+        let run = tokio::task::spawn_blocking(run).await.map_err(io::Error::other)??;
+        Ok(Run { due, ..run })
     }
 
     pub fn progress(&self, what: &str) {

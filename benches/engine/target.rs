@@ -34,6 +34,10 @@ impl Target {
         Self::http(address, Template::stale_put(address), 409)
     }
 
+    pub fn stale_puts_by(address: &str, bearer: &str) -> Self {
+        Self::http(address, Template::stale_put_by(address, bearer), 409)
+    }
+
     pub fn gets(address: &str) -> Self {
         Self::http(address, Template::get(address), 200)
     }
@@ -81,7 +85,9 @@ pub enum Client {
 impl Client {
     pub async fn ask(&mut self, key: u64) -> io::Result<()> {
         match self {
-            Self::Wire { connection, template } => connection.exchange(template.fill(key)).await,
+            Self::Wire { connection, template } => {
+                connection.exchange(template.fill(key)).await.map(drop)
+            }
             Self::Etcd(client) => {
                 let key = template::key(key);
                 let fence = Compare::value(&*key, CompareOp::Less, template::etcd_bound());

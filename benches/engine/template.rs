@@ -42,6 +42,21 @@ impl Template {
         Self::put_with(address, STALE_TOKEN)
     }
 
+    /// The same, from somebody who proves who they are.
+    pub fn stale_put_by(address: &str, bearer: &str) -> Self {
+        let put = Self::stale_put(address);
+        let text = String::from_utf8(put.bytes).expect("ASCII");
+        let proof = format!("authorization: Bearer {bearer}\r\ncontent-type");
+        Self::new(text.replacen("content-type", &proof, 1), HOLE)
+    }
+
+    /// The same bytes, to where nothing is.
+    pub fn astray_put(address: &str) -> Self {
+        let put = Self::stale_put(address);
+        let text = String::from_utf8(put.bytes).expect("ASCII");
+        Self::new(text.replacen("/v1/resources/", "/v1/elsewhere/", 1), HOLE)
+    }
+
     fn put_with(address: &str, token: i64) -> Self {
         let request = format!(
             "PUT /v1/resources/{KEY}{HOLE} HTTP/1.1\r\nhost: {address}\r\nx-fencing-token: {token}\r\n\

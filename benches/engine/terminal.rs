@@ -14,10 +14,11 @@ fn verdicts(book: &Book) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(["", "median", "lowest – highest", "goal", ""]);
     for goal in goals::all(book) {
-        let verdict = match goal.is_kept() {
-            Some(true) => Cell::new("✓").fg(Color::Green),
-            Some(false) => Cell::new("✗").fg(Color::Red),
-            None => Cell::new("–"),
+        let verdict = match (goal.is_kept(), &goal.caveat) {
+            (_, Some(caveat)) => Cell::new(caveat).fg(Color::Yellow),
+            (Some(true), None) => Cell::new("✓").fg(Color::Green),
+            (Some(false), None) => Cell::new("✗").fg(Color::Red),
+            (None, None) => Cell::new("–"),
         };
         table.add_row([
             Cell::new(goal.what),

@@ -2,7 +2,7 @@
 
 use etcd_client::PutOptions;
 
-use crate::lean::{Lean, header};
+use crate::wire::{Connection, Protocol, header};
 
 /// Longer than the whole run: no lease ends by itself meanwhile.
 const TTL_SECONDS: i64 = 3600;
@@ -44,7 +44,8 @@ impl Contender {
                 Client::Direct { etcd: Box::new(etcd), key: format!("direct/{number}") }
             }
             Self::OverHttp(OverHttp { address }) => {
-                let http = Lean::connect(address).await;
+                let http =
+                    Connection::open(address, Protocol::AnyHttp).await.expect("a connection");
                 Client::OverHttp { http, path: format!("/v1/locks/bench/{number}") }
             }
         }
@@ -53,7 +54,7 @@ impl Contender {
 
 pub enum Client {
     Direct { etcd: Box<etcd_client::Client>, key: String },
-    OverHttp { http: Lean, path: String },
+    OverHttp { http: Connection, path: String },
 }
 
 impl Client {
@@ -67,22 +68,31 @@ impl Client {
             }
             Self::OverHttp { http, path } => {
                 let terms = format!("{{\"ttl_ms\":{}}}", TTL_SECONDS * 1000);
-                let granted = http
-                    .ask(&format!(
+                let granted = ask(
+                    http,
+                    &format!(
                         "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
                          content-length: {}\r\n\r\n{terms}",
                         terms.len()
-                    ))
-                    .await;
+                    ),
+                )
+                .await;
                 assert!(granted.starts_with("HTTP/1.1 201"), "a grant: {granted}");
                 let token = header(granted, "x-fencing-token").expect("a token").to_owned();
-                let released = http
-                    .ask(&format!(
+                let released = ask(
+                    http,
+                    &format!(
                         "DELETE {path} HTTP/1.1\r\nhost: bench\r\nx-fencing-token: {token}\r\n\r\n"
-                    ))
-                    .await;
+                    ),
+                )
+                .await;
                 assert!(released.starts_with("HTTP/1.1 204"), "a release: {released}");
             }
         }
     }
+}
+
+async fn ask<'a>(http: &'a mut Connection, request: &str) -> &'a str {
+    let answer = http.exchange(request.as_bytes()).await.expect("an answer");
+    std::str::from_utf8(answer).expect("text")
 }

@@ -12,12 +12,13 @@ use std::{
 use async_trait::async_trait;
 use bytesize::ByteSize;
 use fencepost::{
-    api::{self, Api},
+    api::{self, Api, Guarded},
     authority::etcd::{EtcdAuthority, EtcdOptions},
     engine::{self, Engine, Trust},
     fence::{Judgement, Standing, Verdict},
     finding::Finding,
-    locks::{self, Locks},
+    limits::{Bounds, Limits},
+    locks::Locks,
     metrics::Metrics,
     server::{self, Drain},
     store::{
@@ -69,29 +70,34 @@ pub async fn serve(etcd: &str) {
     let authority = Arc::new(EtcdAuthority::start(options, &store));
     let limits = engine::Limits { queue: 1024, mark_cache: ByteSize::mib(16) };
     let metrics = Arc::new(Metrics::new(true, Arc::default()));
-    let engine =
-        Arc::new(Engine::start(&store, Trust::Bounded(authority.clone()), limits, metrics));
+    let trust = Trust::Bounded(authority.clone());
+    let engine = Arc::new(Engine::start(&store, trust, limits, metrics.clone()));
     engine.open();
     let (_never_begins, drain) = Drain::new(Duration::from_secs(1));
-    let limits = locks::Limits { waiters: 1024, streams: 1024 };
-    let locks = Locks::new(authority, engine.clone(), limits, drain.closing().clone());
-    let router = api::router(Api {
-        engine,
-        locks: Some(locks),
+    let limits = Arc::new(Limits::new(Bounds::default(), None, engine.metrics().clone()));
+    let locks = Locks::new(authority, engine.clone(), limits.clone(), drain.closing().clone());
+    let api = Api::from(api::Shared {
+        guarded: Guarded::new(engine, Some(locks)),
+        gate: None,
+        limits,
         rule: Rule::default(),
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),
         closing: drain.closing().clone(),
     });
+    let router = api::router(api, metrics);
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = TcpListener::bind(anywhere).await.expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
     let limits = server::Limits {
         connections: 1024,
+        turned_away: prometheus_client::metrics::counter::Counter::default(),
+        by_identity: false,
+        head: 128 << 10,
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
-    server::serve(listener, router, limits, drain).await;
+    server::serve(listener, None, router, limits, drain).await;
 }
 
 /// Says yes to every claim, and keeps in memory what is remembered of etcd.

@@ -1,19 +1,19 @@
 //! To whom the operators' area answers, and under which names.
 //!
 //! The listener may have to be on the network, for a kubelet and for Prometheus. The page is not for
-//! them: unless the operator has set names for it, only this machine is answered (a port-forward
-//! comes from there, too).
+//! them: only this machine is answered (a port-forward comes from there, too), and whoever proves
+//! over TLS to have the right `admin` on everything. `--insecure` opens it under names that are set.
 //!
 //! A site that somebody visits can make its own name lead to 127.0.0.1 (DNS rebinding). The browser
 //! then takes this listener for a part of that site, and lets its scripts read what it says. But
 //! the request still carries the site's name. So only names that no stranger can own are answered:
 //! IP addresses, `localhost`, and those that the operator has set.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::{
     extract::{Request, State},
-    http::header,
+    http::{HeaderMap, HeaderValue, header},
     middleware::Next,
     response::Response,
 };
@@ -21,20 +21,22 @@ use axum::{
 use super::Admin;
 use crate::{
     api::problem::{Kind, Problem},
+    auth::{Access, Operator, gate::Certified},
     server::Peer,
 };
 
 pub async fn check(
     State(admin): State<Admin>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| address.ip());
-    if !peer.is_some_and(|peer| may_ask(peer, &admin.hosts)) {
-        let detail = "this is shown on the machine itself, for instance by a port-forward, or under a \
-                      name that --admin-hosts sets";
-        return Err(Problem::new(Kind::NotFound, detail));
+    let everybody = admin.insecure && !admin.hosts.is_empty();
+    if !everybody && !peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
+        let certified = request.extensions().get::<Certified>().cloned();
+        must_be_an_operator(&admin, request.headers(), certified).await?;
     }
+    request.extensions_mut().insert(Operator);
     let by_header = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     // HTTP/2 has it in the request line.
     let host = request.uri().authority().map(axum::http::uri::Authority::as_str).or_else(by_header);
@@ -46,8 +48,20 @@ pub async fn check(
     Err(Problem::new(Kind::InvalidRequest, detail))
 }
 
-fn may_ask(peer: IpAddr, names: &[String]) -> bool {
-    peer.to_canonical().is_loopback() || !names.is_empty()
+async fn must_be_an_operator(
+    admin: &Admin,
+    headers: &HeaderMap,
+    certified: Option<Certified>,
+) -> Result<(), Problem> {
+    let Some(gate) = &admin.gate else {
+        let detail = "this is shown on the machine itself, for instance by a port-forward, and to \
+                      those who prove over --admin-tls that they may see it";
+        return Err(Problem::new(Kind::NotFound, detail));
+    };
+    let authorization = headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+    let proven = gate.admit(authorization, certified.as_ref()).await?;
+    Access::As(gate.clone(), proven).rejections(None)?;
+    Ok(())
 }
 
 fn is_ours(host: &str, names: &[String]) -> bool {
@@ -63,19 +77,7 @@ fn is_ours(host: &str, names: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_ours, may_ask};
-
-    #[test]
-    fn only_this_machine_unless_a_name_is_set() {
-        let names = ["fence.example.com".to_owned()];
-        for here in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
-            assert!(may_ask(here.parse().unwrap(), &[]), "{here}");
-        }
-        for elsewhere in ["10.1.2.3", "::ffff:10.1.2.3", "fe80::1", "0.0.0.0"] {
-            assert!(!may_ask(elsewhere.parse().unwrap(), &[]), "{elsewhere}");
-            assert!(may_ask(elsewhere.parse().unwrap(), &names), "{elsewhere}");
-        }
-    }
+    use super::is_ours;
 
     #[test]
     fn only_names_that_no_stranger_can_own() {

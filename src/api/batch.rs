@@ -143,9 +143,13 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
     if parts.uri.query().is_some() {
         return Err(Problem::new(Kind::InvalidRequest, "a batch takes no query"));
     }
-    let writes = parse(&api, &body?)?;
+    let writes = parse(api.rule, &body?)?;
+    let access = api.access(&parts.extensions);
+    let permit = access.batch(&writes).map_err(|(index, denied)| {
+        Problem::from(denied).about(writes[index].key.clone()).at(index)
+    })?;
     let caller = caller::of(&parts.extensions);
-    match api.engine.settle(Unit::atomic(writes.clone()).from(caller)).await? {
+    match api.guarded.engine(permit).settle(Unit::atomic(writes.clone()).from(caller)).await? {
         Settled::Applied { judgements, .. } => {
             let results = writes.iter().zip(&judgements).map(|(w, j)| outcome(w, j)).collect();
             Ok(render::json(StatusCode::OK, &Results { results }))
@@ -182,7 +186,7 @@ fn refuse_headers_of_a_write(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
+fn parse(default: Rule, body: &Bytes) -> Result<Vec<Write>, Problem> {
     let batch: Batch<'_> = serde_json::from_slice(body)
         .map_err(|error| Problem::new(Kind::InvalidRequest, format!("not a batch: {error}")))?;
     if batch.writes.is_empty() || batch.writes.len() > MAX_WRITES {
@@ -194,8 +198,9 @@ fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
     for (index, text) in batch.writes.into_iter().enumerate() {
         let entry = serde_json::from_str(text.get())
             .map_err(|error| Problem::new(Kind::InvalidRequest, format!("not a write: {error}")));
-        let write =
-            entry.and_then(|entry| write_of(api, entry)).map_err(|problem| problem.at(index))?;
+        let write = entry
+            .and_then(|entry| write_of(default, entry))
+            .map_err(|problem| problem.at(index))?;
         if !keys.insert(write.key.clone()) {
             let detail = format!("the key {:?} is written more than once", write.key.as_str());
             return Err(Problem::new(Kind::InvalidRequest, detail).of(&write).at(index));
@@ -205,12 +210,12 @@ fn parse(api: &Api, body: &Bytes) -> Result<Vec<Write>, Problem> {
     Ok(writes)
 }
 
-fn write_of(api: &Api, entry: Entry<'_>) -> Result<Write, Problem> {
+fn write_of(default: Rule, entry: Entry<'_>) -> Result<Write, Problem> {
     let key = Key::new(&entry.key)?;
-    write_to(api, key.clone(), entry).map_err(|problem| problem.about(key))
+    write_to(default, key.clone(), entry).map_err(|problem| problem.about(key))
 }
 
-fn write_to(api: &Api, key: Key, entry: Entry<'_>) -> Result<Write, Problem> {
+fn write_to(default: Rule, key: Key, entry: Entry<'_>) -> Result<Write, Problem> {
     let positive = |kind, name| {
         move || {
             Problem::new(kind, format!("{name} is a whole number from 1 to 9223372036854775807"))
@@ -229,7 +234,7 @@ fn write_to(api: &Api, key: Key, entry: Entry<'_>) -> Result<Write, Problem> {
         token,
         seq,
         scope,
-        rule: entry.rule.unwrap_or(api.rule),
+        rule: entry.rule.unwrap_or(default),
         precondition: precondition(&entry)?,
         change: change(entry)?,
         key,
@@ -278,3 +283,6 @@ fn change(entry: Entry<'_>) -> Result<Change, Problem> {
     };
     Ok(Change::Put(value))
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -5,7 +5,8 @@ use axum::{
     http::{HeaderMap, header},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use std::time::Duration;
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     Api,
@@ -28,7 +29,7 @@ impl Api {
             return Err(self.too_large());
         }
         let collect = Limited::new(&mut body, limit).collect();
-        match tokio::time::timeout(self.body_timeout, collect).await {
+        match in_time(self.body_timeout, collect).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 throw_away(body).await;
@@ -53,6 +54,26 @@ impl Api {
     }
 }
 
+/// Most bodies arrive together with their head. They are there at the second look, which comes at
+/// once, and need no timer.
+async fn in_time<T>(limit: Duration, receive: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut receive = pin!(receive);
+    let mut looked = false;
+    let at_once = poll_fn(|context| match receive.as_mut().poll(context) {
+        Poll::Ready(received) => Poll::Ready(Some(received)),
+        Poll::Pending if looked => Poll::Ready(None),
+        Poll::Pending => {
+            looked = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    match at_once.await {
+        Some(received) => Ok(received),
+        None => timeout(limit, receive).await,
+    }
+}
+
 fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -60,5 +81,5 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 async fn throw_away(body: Body) {
     let mut body = Limited::new(body, THROW_AWAY_BYTES);
     let discard = async { while let Some(Ok(_)) = body.frame().await {} };
-    let _ = tokio::time::timeout(THROW_AWAY_TIME, discard).await;
+    let _ = timeout(THROW_AWAY_TIME, discard).await;
 }

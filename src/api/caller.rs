@@ -8,18 +8,25 @@ use axum::{
 };
 
 use super::FENCING_CLIENT;
-use crate::{rejections::Caller, server::Peer, trace::TraceParent};
+use crate::{
+    rejections::Caller,
+    server::Peer,
+    spans::Step,
+    trace::{TraceId, TraceParent},
+};
 
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// As the request says it, before anybody has judged whether it is valid.
-pub fn of_request(request: &Request) -> Arc<Caller> {
+pub fn of_request(request: &Request, trace: Option<TraceId>, step: Option<Step>) -> Arc<Caller> {
     let headers = request.headers();
     let said = text(headers, &FENCING_CLIENT).or_else(|| text(headers, &header::USER_AGENT));
     Arc::new(Caller {
         client: said.map(|said| up_to(said, Caller::MAX_CLIENT_BYTES).into()),
         peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
-        trace: trace_parent(headers).map(|parent| parent.trace),
+        identity: request.extensions().get().cloned(),
+        trace,
+        step,
     })
 }
 

@@ -190,3 +190,6 @@ pub fn only<'a>(
         .map_err(|_| Problem::new(kind, format!("{name} holds something other than ASCII")))?;
     Ok(Some(text))
 }
+
+#[cfg(test)]
+mod fuzz;

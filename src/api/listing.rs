@@ -1,8 +1,8 @@
 //! `GET /v1/resources?prefix=&after=&limit=`: the keys that have a value, in byte order.
 
 use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
+    extract::{Request, State},
+    http::StatusCode,
     response::Response,
 };
 use serde::Serialize;
@@ -55,11 +55,12 @@ struct Entry<'a> {
         openapi::ReadProblems,
     )
 )]
-pub async fn list(State(api): State<Api>, uri: Uri) -> Result<Response, Problem> {
-    let page = page(uri.query().unwrap_or_default())?;
+pub async fn list(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+    let page = page(request.uri().query().unwrap_or_default())?;
+    let permit = api.access(request.extensions()).list(&page.prefix)?;
     let limit = page.limit as usize;
     // One more than asked for tells whether there is another page.
-    let mut found = api.engine.list(Page { limit: page.limit + 1, ..page }).await?;
+    let mut found = api.guarded.engine(permit).list(Page { limit: page.limit + 1, ..page }).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let next = if more { found.last().map(|last| last.key.as_str()) } else { None };

@@ -24,32 +24,15 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api, FENCING_RULE, FENCING_SCOPE, FENCING_SEQ, extract,
+    FENCING_RULE, FENCING_SCOPE, FENCING_SEQ, extract,
     problem::{Kind, Problem},
 };
 use crate::{
     authority::Holder,
-    locks::Locks,
     token::{Key, Token},
 };
 
 const PREFIX: &str = "/v1/locks/";
-
-impl Api {
-    fn locks(&self) -> Result<&Locks, Problem> {
-        let locks = self.locks.as_ref().ok_or_else(|| {
-            let detail = "this server grants no locks: it was started with --authority none; set \
-                          --authority to store or etcd://HOST:PORT";
-            Problem::new(Kind::NotFound, detail)
-        })?;
-        if !self.engine.is_open() {
-            // No grant could be claimed, and the lock table may not be there.
-            let detail = "nothing was changed: the store has not been checked yet; try again";
-            return Err(Problem::new(Kind::StoreUnavailable, detail));
-        }
-        Ok(locks)
-    }
-}
 
 /// The lock that a request names. What such a request cannot mean is refused, and not ignored.
 fn name(uri: &Uri, headers: &HeaderMap) -> Result<Key, Problem> {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     token::{Key, Mark},
-    write::Change,
+    write::{Change, Rule, Write},
 };
 
 const PREFIX: &str = "/v1/marks/";
@@ -54,9 +54,10 @@ impl<'a> MarkOf<'a> {
 )]
 pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let key = extract::key(request.uri(), PREFIX)?;
-    let snapshot = api.engine.read(key.clone()).await?;
+    let permit = api.access(request.extensions()).read(&key)?;
+    let snapshot = api.guarded.engine(permit).read(key.clone()).await?;
     let mut response = render::json(StatusCode::OK, &MarkOf::new(&key, snapshot.standing.mark));
-    response.headers_mut().extend(render::fencing_headers(&snapshot.standing));
+    render::fencing_headers(response.headers_mut(), &snapshot.standing);
     Ok(response)
 }
 
@@ -85,7 +86,11 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
         return Err(Problem::new(Kind::InvalidRequest, detail).about(key));
     }
     let claim = extract::write(&api, key.clone(), headers, Change::Claim)?;
-    let judgement = settle(&api.engine, claim, caller::of(request.extensions())).await?;
+    // It writes no value, so that a second one undoes nothing.
+    let claim = Write { rule: Rule::AtLeast, ..claim };
+    let permit = api.access(request.extensions()).write(&claim)?;
+    let engine = api.guarded.engine(permit);
+    let judgement = settle(engine, claim, caller::of(request.extensions())).await?;
     let response = render::json(StatusCode::OK, &MarkOf::new(&key, judgement.key.mark));
     Ok(with_fencing(response, &judgement))
 }

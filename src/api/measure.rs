@@ -12,13 +12,13 @@ use axum::{
 };
 
 use super::{
-    FENCING_TOKEN,
+    Door, FENCING_TOKEN,
     caller::{self, TRACEPARENT},
     problem::{Kind, Reported},
-    refuse_ambiguity,
+    visit::Visit,
 };
 use crate::{
-    metrics::{BadInput, Metrics, Op, ReadOutcome},
+    metrics::{BadInput, Op, ReadOutcome},
     trace::{SpanId, TraceParent},
 };
 
@@ -28,30 +28,42 @@ enum Asked {
 }
 
 pub async fn measure(
-    State(metrics): State<Arc<Metrics>>,
+    State(door): State<Arc<Door>>,
     path: Option<MatchedPath>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let asked = path.and_then(|path| Asked::by(request.method(), path.as_str()));
+    let asked = path.as_ref().and_then(|path| Asked::by(request.method(), path.as_str()));
     let since = Instant::now();
+    // First of all: whose request it is goes with it from here on.
+    let passed = door.pass(&mut request).await;
+    let parent = caller::trace_parent(request.headers());
+    let visit = door.metrics.spans.as_ref().and_then(|spans| {
+        let route = path.as_ref().map(MatchedPath::as_str);
+        Visit::begin(spans, parent, route, &request)
+    });
     let mut caller = Arc::default();
     if matches!(asked, Some(Asked::Write(_))) || request.headers().contains_key(FENCING_TOKEN) {
-        caller = caller::of_request(&request);
+        let trace = visit.as_ref().map(Visit::trace).or(parent.map(|parent| parent.trace));
+        caller = caller::of_request(&request, trace, visit.as_ref().map(Visit::step));
         request.extensions_mut().insert(caller.clone());
     }
-    let parent = caller::trace_parent(request.headers());
-    let mut response = match refuse_ambiguity(&request) {
+    let mut response = match passed {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
+    door.count(problem);
+    let metrics = &door.metrics;
     match asked {
         Some(Asked::Write(op)) => {
             if let Some(reported) = reported
                 && let Some(reason) = bad_input(reported.kind)
             {
+                if let Some(spans) = &metrics.spans {
+                    spans.parsed(&caller);
+                }
                 metrics.writes.malformed(op, reason, reported.refused(), caller);
             }
         }
@@ -61,15 +73,22 @@ pub async fn measure(
         }
         None => {}
     }
-    if let Some(parent) = parent {
-        pass_on(parent, response.headers_mut());
+    let here = visit.as_ref().map(Visit::trace_parent);
+    if let Some(here) = here.or(parent.map(a_step_of_our_own)) {
+        pass_on(here, response.headers_mut());
+    }
+    if let Some(visit) = visit {
+        visit.answered(&response);
     }
     response
 }
 
-/// The trace goes on, by a step of our own: whoever sees the answer can name it.
-fn pass_on(parent: TraceParent, headers: &mut HeaderMap) {
-    let here = TraceParent { span: SpanId::random(), ..parent };
+fn a_step_of_our_own(parent: TraceParent) -> TraceParent {
+    TraceParent { span: SpanId::random(), ..parent }
+}
+
+/// The trace goes on: whoever sees the answer can name our step.
+fn pass_on(here: TraceParent, headers: &mut HeaderMap) {
     if let Ok(value) = HeaderValue::try_from(here.to_string()) {
         headers.insert(TRACEPARENT, value);
     }
@@ -107,11 +126,15 @@ fn bad_input(problem: Kind) -> Option<BadInput> {
         | Kind::VersionMismatch
         | Kind::SeqReused
         | Kind::UnissuedToken
+        // It says nothing about a token, and a flood of them would hide what does.
+        | Kind::OverLimit
         | Kind::Overloaded
         | Kind::StoreUnavailable
         | Kind::AuthorityUnavailable
         | Kind::ShuttingDown
         | Kind::OutcomeUnknown
+        | Kind::Unauthenticated
+        | Kind::Forbidden
         | Kind::NotFound
         | Kind::MethodNotAllowed
         | Kind::NotAcceptable

@@ -2,8 +2,9 @@
 //!
 //! Each handler says what is its own. What several share is here: `parameters.rs` has what requests
 //! carry, `problems.rs` how they fail, `schemas.rs` what the types of bodies cannot say by
-//! themselves, and `modifiers.rs` what is true of many operations.
+//! themselves, `modifiers.rs` what is true of many operations, and `access.rs` who may ask.
 
+mod access;
 mod modifiers;
 mod parameters;
 mod problems;
@@ -18,6 +19,7 @@ use axum::{
 use utoipa::OpenApi;
 
 use self::{
+    access::Access,
     modifiers::{FencingHeaders, HeadLikeGet},
     problems::ProblemResponses,
     schemas::{EncodedKey, Etag, OneChangePerWrite},
@@ -74,7 +76,7 @@ use crate::{
     components(schemas(
         Key, Token, Seq, Version, Rule, AnyVersion, EncodedKey, Etag, problem::Document,
     )),
-    modifiers(&ProblemResponses, &FencingHeaders, &OneChangePerWrite, &HeadLikeGet),
+    modifiers(&ProblemResponses, &Access, &FencingHeaders, &OneChangePerWrite, &HeadLikeGet),
 )]
 struct Document;
 

@@ -57,7 +57,7 @@ pub fn refused(write: &Write, judgement: &Judgement) -> Problem {
 
 pub fn with_fencing(mut response: Response, judgement: &Judgement) -> Response {
     let headers = response.headers_mut();
-    headers.extend(render::fencing_headers(&judgement.key));
+    render::fencing_headers(headers, &judgement.key);
     if judgement.verdict == Verdict::Replayed {
         headers.insert(FENCING_REPLAY, HeaderValue::from_static("true"));
     }

@@ -4,6 +4,7 @@
 //! the error it came from.
 
 mod kind;
+mod over_limit;
 mod refusal;
 
 use std::{sync::Arc, time::Duration};
@@ -78,6 +79,10 @@ struct Members {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     holder: Option<HolderNow>,
+    /// Of what there is too much: `requests`, `connections`, `locks`, `waiters` or `streams`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "waiters")]
+    limit: Option<&'static str>,
 }
 
 /// Why a request failed, as in RFC 9457. The status says what to do about it.
@@ -97,7 +102,7 @@ struct Members {
 pub(super) struct Document<'a> {
     /// What went wrong, for a program to tell.
     #[schema(schema_with = openapi::problem_types)]
-    r#type: String,
+    r#type: &'a str,
     /// The same for a person, in a few words.
     title: &'a str,
     /// The status of the answer.
@@ -119,7 +124,7 @@ impl Problem {
     pub fn no_value(key: &Key, standing: &Standing) -> Self {
         let mut problem = Self::new(Kind::NotFound, "the key has no value");
         problem.members.key = Some(key.clone());
-        problem.headers = render::fencing_headers(standing);
+        render::fencing_headers(&mut problem.headers, standing);
         problem
     }
 
@@ -130,7 +135,7 @@ impl Problem {
         let members = &mut problem.members;
         members.mark = Some(judgement.held_against());
         members.version = judgement.key.present.then_some(judgement.key.version);
-        problem.headers = render::fencing_headers(&judgement.key);
+        render::fencing_headers(&mut problem.headers, &judgement.key);
         problem
     }
 
@@ -218,6 +223,10 @@ impl From<EngineError> for Problem {
             EngineError::ShuttingDown => {
                 (Kind::ShuttingDown, "nothing was changed; try again with another instance")
             }
+            EngineError::NotTheirs => (
+                Kind::Forbidden,
+                "nothing was changed: this token was not granted to you; acquire the lock yourself",
+            ),
             EngineError::Authority(_) => (
                 Kind::AuthorityUnavailable,
                 "nothing was changed: this token is newer than any that is known here, and the lock \
@@ -252,15 +261,17 @@ impl IntoResponse for Problem {
             members: &self.members,
             retryable: self.kind.retryable(),
         };
-        let mut response = render::json(self.kind.status(), &document);
-        let reported = Reported { kind: self.kind, members: Arc::from(self.members) };
-        response.extensions_mut().insert(reported);
-        let headers = response.headers_mut();
-        headers.extend(self.headers);
+        let mut headers = self.headers;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.kind == Kind::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if self.kind.status() == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        let mut response = render::json_with(self.kind.status(), headers, &document);
+        let reported = Reported { kind: self.kind, members: Arc::from(self.members) };
+        response.extensions_mut().insert(reported);
         response
     }
 }

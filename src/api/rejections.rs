@@ -21,7 +21,8 @@ use super::{
     render,
 };
 use crate::{
-    metrics::Label,
+    auth::{access::Subject, policy::Right},
+    metrics::{Label, Limited},
     rejections::{Entry, Id},
     token::{Key, Seq, Token},
 };
@@ -109,10 +110,26 @@ pub(super) struct Document<'a> {
 )]
 pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let asked = query::asked(request.uri().query().unwrap_or_default())?;
+    let access = api.access(request.extensions());
+    let permit = access.rejections(asked.filter.key.as_ref())?;
+    let rejections = api.guarded.engine(permit).rejections();
     if accept::form(request.headers())? == Form::Events {
-        return follow::response(&api, asked, request.headers());
+        // Whoever runs the server follows them without an identity, and must be able to in a flood too:
+        // there are places of their own for that.
+        let who = access.identity();
+        let place = who.map(|who| api.limits.place(Limited::Streams, Some(who))).transpose()?;
+        let subject = asked.filter.key.clone().map_or(Subject::Everything, Subject::Key);
+        let ended = access.lost(Right::Admin, subject);
+        let closing = api.closing.clone().cancelled_owned();
+        let until = async move {
+            let _place = place;
+            tokio::select! {
+                () = ended => {}
+                () = closing => {}
+            }
+        };
+        return follow::response(rejections, asked, request.headers(), until);
     }
-    let rejections = api.engine.rejections();
     let (entries, from) = match rejections.newest_anywhere(&asked.filter, asked.limit).await {
         Some(entries) => (entries, &[Source::Memory, Source::Store][..]),
         None => (rejections.newest(&asked.filter, asked.limit), &[Source::Memory][..]),

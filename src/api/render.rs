@@ -10,14 +10,25 @@ use serde::Serialize;
 use super::FENCING_MARK;
 use crate::{fence::Standing, token::Version};
 
+/// Enough for most answers, so that what holds them need not grow.
+const HEADERS: usize = 8;
+const BODY_BYTES: usize = 512;
+
 pub fn json(status: StatusCode, document: &impl Serialize) -> Response {
+    let mut headers = HeaderMap::with_capacity(HEADERS);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    json_with(status, headers, document)
+}
+
+pub fn json_with(status: StatusCode, headers: HeaderMap, document: &impl Serialize) -> Response {
+    let mut body = Vec::with_capacity(BODY_BYTES);
     // Plain structs of strings and numbers: there is nothing in them that could fail to serialize.
-    let body = serde_json::to_vec(document).unwrap_or_default();
+    if serde_json::to_writer(&mut body, document).is_err() {
+        body.clear();
+    }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.headers_mut() = headers;
     response
 }
 
@@ -28,13 +39,12 @@ pub fn empty(status: StatusCode) -> Response {
 }
 
 /// `X-Fencing-Mark`, and `ETag` where there is a value.
-pub fn fencing_headers(standing: &Standing) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(2);
+pub fn fencing_headers(headers: &mut HeaderMap, standing: &Standing) {
+    headers.reserve(HEADERS);
     headers.insert(FENCING_MARK, HeaderValue::from(standing.mark.token));
     if standing.present {
         headers.insert(header::ETAG, etag(standing.version));
     }
-    headers
 }
 
 fn etag(version: Version) -> HeaderValue {

@@ -78,7 +78,9 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
     let body = body.map_err(|problem| problem.of(&write))?;
     write.change = Change::Put(Value { body, content_type });
     let key = write.key.clone();
-    let judgement = settle(&api.engine, write, caller::of(&parts.extensions)).await?;
+    let permit = api.access(&parts.extensions).write(&write)?;
+    let engine = api.guarded.engine(permit);
+    let judgement = settle(engine, write, caller::of(&parts.extensions)).await?;
     let status = if judgement.key.created { StatusCode::CREATED } else { StatusCode::OK };
     let written =
         Written { key: &key, version: judgement.key.version, token: judgement.key.mark.token };
@@ -103,7 +105,9 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
 pub async fn delete(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let key = extract::key(request.uri(), PREFIX)?;
     let write = extract::write(&api, key, request.headers(), Change::Delete)?;
-    let judgement = settle(&api.engine, write, caller::of(request.extensions())).await?;
+    let permit = api.access(request.extensions()).write(&write)?;
+    let engine = api.guarded.engine(permit);
+    let judgement = settle(engine, write, caller::of(request.extensions())).await?;
     Ok(with_fencing(render::empty(StatusCode::NO_CONTENT), &judgement))
 }
 
@@ -129,12 +133,17 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
     let key = extract::key(request.uri(), PREFIX)?;
     let claim = extract::fenced_read(&key, headers)?;
     let known = versions_known_to(headers)?;
+    let access = api.access(request.extensions());
     let (standing, value) = match claim {
         None => {
-            let snapshot = api.engine.read(key.clone()).await?;
+            let engine = api.guarded.engine(access.read(&key)?);
+            let snapshot = engine.read(key.clone()).await?;
             (snapshot.standing, snapshot.value)
         }
-        Some(claim) => fenced_read(&api.engine, claim, caller::of(request.extensions())).await?,
+        Some(claim) => {
+            let engine = api.guarded.engine(access.fenced_read(&claim)?);
+            fenced_read(engine, claim, caller::of(request.extensions())).await?
+        }
     };
     let Some(value) = value else { return Err(Problem::no_value(&key, &standing)) };
     let mut response = if known.contains(standing.version) {
@@ -142,7 +151,7 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
     } else {
         value_response(value)
     };
-    response.headers_mut().extend(render::fencing_headers(&standing));
+    render::fencing_headers(response.headers_mut(), &standing);
     Ok(response)
 }
 
@@ -154,6 +163,8 @@ fn value_response(value: Value) -> Response {
     headers.insert(header::CONTENT_TYPE, content_type);
     // Stored bytes are data. A browser must not take them for a page of this server.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let nothing = HeaderValue::from_static("sandbox; default-src 'none'");
+    headers.insert(header::CONTENT_SECURITY_POLICY, nothing);
     response
 }
 

@@ -8,8 +8,19 @@ use std::{fmt, sync::Arc};
 pub struct Identity(Arc<str>);
 
 impl Identity {
+    /// Long enough for a SPIFFE ID or a service account, and short enough to be kept with a grant.
+    pub const MAX_BYTES: usize = 1024;
+
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
+    }
+
+    /// `None` for what could not be told apart from another name, or not be shown: control
+    /// characters, space around it, nothing at all, or more than there is room for.
+    pub fn checked(name: &str) -> Option<Self> {
+        let fits = (1..=Self::MAX_BYTES).contains(&name.len());
+        let plain = name.trim() == name && !name.contains(char::is_control);
+        (fits && plain).then(|| Self::new(name))
     }
 
     pub fn as_str(&self) -> &str {

@@ -172,4 +172,8 @@ impl Authority for StoreAuthority {
     fn status(&self) -> Status {
         Status { up: self.shared.tables.up(), epoch: 0 }
     }
+
+    fn forgets_with_the_store(&self) -> bool {
+        true
+    }
 }

@@ -2,10 +2,11 @@
 //!
 //! It reads and changes nothing, so it may be run against what is in production.
 
+mod access;
 mod report;
 mod settings;
 
-use clap::{ArgMatches, Args};
+use clap::Args;
 
 use self::report::Report;
 use super::{block_on, exit::Failure, output::Format};
@@ -13,7 +14,7 @@ use crate::{
     authority,
     engine::READERS,
     finding::{Finding, Grade, Subject},
-    settings::{AuthorityUrl, Settings, Source, StoreUrl, file::SettingsFile},
+    settings::{AuthorityUrl, Settings, StoreUrl},
     store::Plan,
 };
 
@@ -35,11 +36,8 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn run(self, matches: &ArgMatches, file: Option<&SettingsFile>) -> Result<(), Failure> {
-        let store_from = matches
-            .subcommand()
-            .map_or(Source::Default, |(_, chosen)| Source::of("store", chosen, file));
-        let findings = block_on(self.examine(store_from))??;
+    pub fn run(self) -> Result<(), Failure> {
+        let findings = block_on(self.examine())??;
         let report = Report::new(findings);
         report.print(self.output)?;
         match report.worst() {
@@ -49,7 +47,7 @@ impl Check {
         }
     }
 
-    async fn examine(&self, store_from: Source) -> Result<Vec<Finding>, Failure> {
+    async fn examine(&self) -> Result<Vec<Finding>, Failure> {
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
         let authority = self.settings.authority_url().map_err(Failure::settings)?;
         let trust = self.settings.trust_level().map_err(Failure::settings)?;
@@ -61,11 +59,12 @@ impl Check {
             // One listens.
             AuthorityUrl::Store => store.lock_tables() + 1,
         };
-        let for_the_audit = usize::from(self.settings.rejections.keep().is_some());
-        let connections = store.writers() + READERS + for_locks + for_the_audit;
-        let plan = Plan { migrates, connections };
+        let keeps_rejections = self.settings.rejections.keep().is_some();
+        let connections = store.writers() + READERS + for_locks + usize::from(keeps_rejections);
+        let plan = Plan { migrates, connections, keeps_rejections };
 
-        let mut findings = settings::examine(&self.settings, &url, &authority, trust, store_from);
+        let mut findings = settings::examine(&self.settings, &url, &authority, trust);
+        findings.extend(access::examine(&self.settings));
         findings.extend(store.examine(plan).await);
         match &authority {
             AuthorityUrl::None => {}

@@ -1,5 +1,6 @@
 //! The commands that speak to a running server.
 
+mod credentials;
 mod delete;
 mod events;
 mod get;
@@ -16,6 +17,7 @@ mod rejections;
 use clap::{Args, Subcommand};
 use reqwest::Url;
 
+pub use self::credentials::{Credentials, Trusted};
 use super::{block_on, exit::Failure, output::Format};
 use crate::write::Rule;
 
@@ -77,6 +79,9 @@ pub struct Address {
         value_parser = http::server_url
     )]
     pub url: Url,
+
+    #[command(flatten)]
+    pub credentials: Credentials,
 }
 
 /// Which server, and how to print what it says.

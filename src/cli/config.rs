@@ -24,6 +24,7 @@ impl Config {
         // What cannot be opened is no setting that `serve` could use.
         let (url, _) = self.settings.store.open().map_err(Failure::settings)?;
         self.settings.trust_level().map_err(Failure::settings)?;
+        self.settings.access.check().map_err(Failure::settings)?;
         let authority = self.settings.authority_url().map_err(Failure::settings)?;
         if let AuthorityUrl::Etcd(url) = &authority {
             self.settings.etcd.options(url).map_err(Failure::settings)?;

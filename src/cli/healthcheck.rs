@@ -5,7 +5,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use reqwest::Url;
 
-use super::{block_on, client::http, exit::Failure, output};
+use super::{
+    block_on,
+    client::{Trusted, http},
+    exit::Failure,
+    output,
+};
 use crate::settings::Time;
 
 /// How often a server is asked that is being waited for.
@@ -22,6 +27,9 @@ pub struct Healthcheck {
         value_parser = http::server_url
     )]
     admin_url: Url,
+
+    #[command(flatten)]
+    trusted: Trusted,
 
     /// How long to wait for it to become ready
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -46,7 +54,8 @@ impl Healthcheck {
 
     async fn ask(&self) -> Result<String, Failure> {
         let url = format!("{}/readyz?verbose", self.admin_url.as_str().trim_end_matches('/'));
-        let request = http::client(Duration::from_secs(5))?.get(url);
+        let client = self.trusted.add_to(http::client(Duration::from_secs(5)))?;
+        let request = http::built(client)?.get(url);
         let answer = request.send().await.map_err(http::unreachable)?;
         let ready = answer.status().is_success();
         let text = answer.text().await.map_err(http::unreachable)?;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 use super::exit::Failure;
-use crate::settings::LogFormat;
+use crate::{settings::LogFormat, store::postgres::notices};
 
 pub fn start(format: LogFormat, filter: &str) -> Result<(), Failure> {
     let filter =
@@ -24,6 +24,7 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), Failure> {
     };
     tracing_subscriber::registry()
         .with(layer.with_filter(filter))
+        .with(notices::layer())
         .try_init()
         .map_err(|error| Failure::failed(error.to_string()))
 }

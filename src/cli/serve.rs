@@ -12,19 +12,24 @@ use tokio::{
 use super::{exit::Failure, logging};
 use crate::{
     admin::{self, About, Admin, History, Latest},
-    api::{self, Api},
+    api::{self, Api, Guarded},
     authority::Authority,
-    engine::{self, Engine, Trust},
-    locks::{self, Locks},
+    engine::{self, Engine},
+    limits::Limits,
+    locks::Locks,
     metrics::Metrics,
-    rejections::Rejections,
+    rejections::{Archivist, Rejections},
     server::{self, Drain},
-    settings::{Settings, StoreUrl},
+    settings::{Exposure, LockService, Settings, StoreUrl},
+    spans::{self, Spans},
     store::{Store, StoreError},
 };
 
 /// What was held by a connection is released, even if nothing is left of the drain by then.
 const TIME_TO_RELEASE: Duration = Duration::from_secs(1);
+
+/// What was traced in the last moments is still sent to the collector, if it answers.
+const TIME_TO_SEND: Duration = Duration::from_secs(1);
 
 /// What was refused in the last moments is still written to the store, if it answers.
 const TIME_TO_RECORD: Duration = Duration::from_secs(1);
@@ -42,6 +47,15 @@ impl Serve {
     }
 
     fn run_logged(self) -> Result<(), Failure> {
+        let listen = self.settings.listen;
+        let exposure = self.settings.access.exposure(listen).map_err(Failure::settings)?;
+        if exposure == Exposure::Accepted {
+            tracing::warn!(
+                %listen,
+                "INSECURE, as asked for: whoever can reach this address can read, write and lock \
+                 everything, or see what others do"
+            );
+        }
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -49,9 +63,9 @@ impl Serve {
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
         // An authority has tasks of its own, and they need a runtime to live in.
         let inside = runtime.enter();
-        let (authority, trust) = self.settings.open_authority(&store).map_err(Failure::settings)?;
+        let lock_service = self.settings.open_authority(&store).map_err(Failure::settings)?;
         drop(inside);
-        let served = runtime.block_on(serve(self.settings, &url, store, authority, trust));
+        let served = runtime.block_on(serve(self.settings, &url, store, lock_service));
         // Dropped, it would wait for a thread that may be looking up a name that nobody knows.
         runtime.shutdown_background();
         served
@@ -62,75 +76,77 @@ async fn serve(
     settings: Settings,
     url: &StoreUrl,
     store: Arc<dyn Store>,
-    authority: Option<Arc<dyn Authority>>,
-    trust: Trust,
+    LockService { authority, grantees, trust }: LockService,
 ) -> Result<(), Failure> {
-    let authority_url = settings.authority_url().map_err(Failure::settings)?;
+    let about = About {
+        version: env!("CARGO_PKG_VERSION"),
+        store: url.to_string(),
+        authority: settings.authority_url().map_err(Failure::settings)?.to_string(),
+        trust: settings.trust_level().map_err(Failure::settings)?.name(),
+    };
     // Signals are caught from here on, so that none is lost while starting.
     let mut stop = Stop::new()?;
     let public = bind("--listen", settings.listen).await?;
     let private = bind("--admin-listen", settings.admin_listen).await?;
-    let mut rejections = Rejections::new(settings.rejections.rejections_memory.0);
-    let keep = settings.rejections.keep();
-    let archivist = keep.map(|keep| rejections.keep_in(store.clone(), keep));
-    let rejections = Arc::new(rejections);
-    tokio::spawn(rejections.clone().keep());
+    let (rejections, archivist) = start_recording(&settings, &store, authority.as_ref());
+    let spans = open_spans(&settings, url, &rejections).map_err(Failure::settings)?;
+    let metrics = Metrics::new(authority.is_some(), rejections.clone()).with_spans(spans.clone());
+    let metrics = Arc::new(metrics);
+    let access = settings.access.open(&metrics).map_err(Failure::settings)?;
     let engine = Arc::new(Engine::start(
         &store,
         trust,
         engine::Limits { queue: settings.queue as usize, mark_cache: settings.mark_cache.0 },
-        Arc::new(Metrics::new(authority.is_some(), rejections.clone())),
+        metrics.clone(),
     ));
     let (drain_starter, drain) = Drain::new(settings.drain.0);
-    let limits = server::Limits {
-        connections: settings.max_connections as usize,
-        header_timeout: settings.header_timeout.0,
-        write_timeout: settings.write_timeout.0,
-    };
+    let each_identity = access.gate.is_some().then(|| settings.limits.for_each_identity());
+    let limits = Arc::new(Limits::new(settings.bounds(), each_identity, metrics.clone()));
+    let for_connections = limits_of_connections(&settings, &limits, &metrics);
     let locks = authority.map(|authority| {
-        let limits = locks::Limits {
-            waiters: settings.max_waiters as usize,
-            streams: settings.max_streams as usize,
-        };
-        Locks::new(authority, engine.clone(), limits, drain.closing().clone())
+        Locks::new(authority, engine.clone(), limits.clone(), drain.closing().clone())
+            .with_owners(grantees)
     });
-    let api = Api {
-        engine: engine.clone(),
-        locks: locks.clone(),
+    let api = Api::from(api::Shared {
+        guarded: Guarded::new(engine.clone(), locks.clone()),
+        gate: access.gate.clone(),
+        limits: limits.clone(),
         rule: settings.rule,
         max_body: settings.max_body.0,
         body_timeout: settings.body_timeout.0,
         closing: drain.closing().clone(),
-    };
+    });
     let history = Arc::new(History::default());
-    tokio::spawn(history.clone().keep(engine.metrics().clone()));
+    tokio::spawn(history.clone().keep(metrics.clone()));
+    tracing::info!(
+        version = about.version,
+        store = about.store,
+        authority = about.authority,
+        listen = %address_of(&public)?,
+        admin = %address_of(&private)?,
+        tls = access.tls.is_some(),
+        authentication = access.gate.is_some(),
+        "fencepost is starting"
+    );
     let admin = Admin {
         engine: engine.clone(),
         locks: locks.clone(),
         drain: drain.clone(),
         history,
-        about: Arc::new(About {
-            version: env!("CARGO_PKG_VERSION"),
-            store: url.to_string(),
-            authority: authority_url.to_string(),
-            trust: settings.trust_level().map_err(Failure::settings)?.name(),
-        }),
+        about: Arc::new(about),
         hosts: settings.admin_hosts.clone().unwrap_or_default().0.into(),
         latest: Latest::default(),
+        gate: access.gate.clone().filter(|_| access.admin_tls.is_some()),
+        insecure: settings.access.insecure,
     };
     let admin = admin::router(admin, api.clone());
-    let api = api::router(api);
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        store = %url,
-        authority = %authority_url,
-        listen = %address_of(&public)?,
-        admin = %address_of(&private)?,
-        "fencepost is starting"
-    );
-    let public = tokio::spawn(server::serve(public, api, limits, drain.clone()));
+    let api = api::router(api, metrics);
+    let for_operators = for_connections.clone();
+    let public =
+        tokio::spawn(server::serve(public, access.tls, api, for_connections, drain.clone()));
     // Probes are answered to the very end, however busy the public side is.
-    let private = tokio::spawn(server::serve(private, admin, limits, Drain::never()));
+    let private = server::serve(private, access.admin_tls, admin, for_operators, Drain::never());
+    let private = tokio::spawn(private);
 
     // Until the store is found fit, requests are answered with 503. So a database that is late
     // makes a fencepost unready, not dead; one that must not be used ends it.
@@ -155,6 +171,9 @@ async fn serve(
         }
         let time = drain.remaining().min(TIME_TO_RECORD);
         let _ = tokio::time::timeout(time, rejections.finish()).await;
+        if let Some(spans) = spans {
+            spans.finish(drain.remaining().min(TIME_TO_SEND)).await;
+        }
     };
     tokio::select! {
         () = stopped => tracing::info!("stopped"),
@@ -162,6 +181,60 @@ async fn serve(
     }
     private.abort();
     Ok(())
+}
+
+fn limits_of_connections(
+    settings: &Settings,
+    limits: &Limits,
+    metrics: &Metrics,
+) -> server::Limits {
+    server::Limits {
+        connections: settings.max_connections as usize,
+        turned_away: metrics.turned_away_connections(),
+        by_identity: limits.concern_lines(),
+        head: usize::try_from(settings.limits.max_head.0.as_u64()).unwrap_or(usize::MAX),
+        header_timeout: settings.header_timeout.0,
+        write_timeout: settings.write_timeout.0,
+    }
+}
+
+/// The record of rejections, and who keeps it in the store once that is fit to use.
+fn start_recording(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    authority: Option<&Arc<dyn Authority>>,
+) -> (Arc<Rejections>, Option<Archivist>) {
+    let mut rejections = Rejections::new(settings.rejections.rejections_memory.0);
+    let keep = settings.rejections.keep();
+    let archivist = keep.map(|keep| rejections.keep_in(store.clone(), keep));
+    if let Some(authority) = authority {
+        tokio::spawn(rejections.ask(authority.clone()).run());
+    }
+    let rejections = Arc::new(rejections);
+    tokio::spawn(rejections.clone().keep());
+    (rejections, archivist)
+}
+
+/// Where traces are collected, if anywhere.
+fn open_spans(
+    settings: &Settings,
+    url: &StoreUrl,
+    rejections: &Rejections,
+) -> Result<Option<Arc<Spans>>, String> {
+    let Some(endpoint) = settings.traces.endpoint()? else { return Ok(None) };
+    let spans = Arc::new(Spans::open(spans::Options {
+        endpoint: endpoint.as_str(),
+        ratio: settings.traces.trace_ratio,
+        database: match url {
+            StoreUrl::Sqlite(_) => "sqlite",
+            StoreUrl::Postgres(_) => "postgresql",
+        },
+        // As in the ids of its rejections.
+        instance: format!("{:016x}", rejections.fencepost()),
+    })?);
+    tracing::info!(collector = %endpoint, "traces are sent");
+    tokio::spawn(spans.clone().keep_sending());
+    Ok(Some(spans))
 }
 
 async fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -57,17 +57,23 @@ impl Gatherer {
     }
 
     async fn wait_for_more(&self, taken: &mut Taken, jobs: &mut mpsc::Receiver<Waiting<Writing>>) {
-        let since = Instant::now();
-        let mut in_vain = 0;
-        while taken.jobs.len() < self.last
-            && in_vain < VAIN_LOOKS
-            && since.elapsed() < LONGEST_PAUSE
-        {
-            let before = taken.jobs.len();
-            tokio::task::yield_now().await;
+        linger(self.last, || {
             self.fill(taken, jobs);
-            in_vain = if taken.jobs.len() == before { in_vain + 1 } else { 0 };
-        }
+            taken.jobs.len()
+        })
+        .await;
+    }
+}
+
+/// Lets others run and looks again, until as many as `expected` have been found or that brings no more.
+pub async fn linger(expected: usize, mut look: impl FnMut() -> usize) {
+    let since = Instant::now();
+    let mut found = look();
+    let mut in_vain = 0;
+    while found < expected && in_vain < VAIN_LOOKS && since.elapsed() < LONGEST_PAUSE {
+        tokio::task::yield_now().await;
+        let before = std::mem::replace(&mut found, look());
+        in_vain = if found == before { in_vain + 1 } else { 0 };
     }
 }
 
@@ -91,3 +97,6 @@ impl Taken {
             || self.fenced_reads >= MOST_FENCED_READS
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
+use super::succession::Succession;
 use crate::store::{Outage, Session, Store, StoreError};
 
 /// A session that has rested for longer is tried before it is used: if the database was restarted
@@ -23,11 +24,13 @@ pub struct Link {
     session: Option<Box<dyn Session>>,
     last_used: Instant,
     outage: Option<Outage>,
+    succession: Arc<Succession>,
 }
 
 impl Link {
-    pub fn new(store: Arc<dyn Store>, purpose: Purpose) -> Self {
-        Self { store, purpose, session: None, last_used: Instant::now(), outage: None }
+    pub fn new(store: Arc<dyn Store>, purpose: Purpose, succession: Arc<Succession>) -> Self {
+        let last_used = Instant::now();
+        Self { store, purpose, session: None, last_used, outage: None, succession }
     }
 
     /// The session, connecting if there is none. During an outage most callers are answered at
@@ -75,6 +78,8 @@ impl Link {
             };
             // It may not be the database that was checked at the start: restored, or upgraded.
             session.ping().await?;
+            // And its marks may have fallen: nobody may write by them, nor be told of them.
+            self.succession.settle(session.as_mut()).await?;
             Ok::<_, StoreError>(session)
         };
         match connected.await {

@@ -5,6 +5,8 @@
 //! from rows that were committed: never from a request, nor from a batch in flight, or one failed
 //! request with a huge token would block a key.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use bytesize::ByteSize;
 use quick_cache::{
     Weighter,
@@ -18,8 +20,13 @@ use crate::{
     write::Write,
 };
 
+/// Tokens from here on come from no authority.
+const NOBODY_ISSUES: i64 = 1 << 62;
+
 pub struct Marks {
     known: Cache<Key, Known, ByBytes>,
+    /// The highest token that a holder was seen with, on any key. It outlives what the cache forgets.
+    highest: AtomicI64,
 }
 
 /// The newest committed state of a key that this process has seen.
@@ -56,7 +63,8 @@ impl Marks {
     pub fn new(capacity: ByteSize) -> Self {
         const TYPICAL_ENTRY_BYTES: u64 = 192;
         let items = usize::try_from(capacity.as_u64() / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX);
-        Self { known: Cache::with_weighter(items.max(1), capacity.as_u64(), ByBytes) }
+        let known = Cache::with_weighter(items.max(1), capacity.as_u64(), ByBytes);
+        Self { known, highest: AtomicI64::new(0) }
     }
 
     /// The verdict on a unit that is surely stale. Units of several writes go to the store, which
@@ -79,6 +87,12 @@ impl Marks {
     /// Whether a holder with `token`, or a newer one, is known to have been seen on this key.
     pub fn has_reached(&self, key: &Key, token: Token) -> bool {
         self.known.get(key).is_some_and(|known| known.reached >= token.get())
+    }
+
+    /// The highest token that this process has seen a holder with. Nobody issues those from 2^62 on,
+    /// and one forged token must not count for all keys.
+    pub fn highest(&self) -> i64 {
+        self.highest.load(Ordering::Relaxed)
     }
 
     /// Takes in what the store has said of a unit's keys. Returns how many of its guards are seen to
@@ -135,6 +149,9 @@ impl Marks {
     /// An atomic maximum: an answer that arrives late cannot replace a newer one. Returns whether the
     /// token of a mark that was known has risen.
     fn raise_to(&self, key: &Key, news: Known) -> bool {
+        if news.reached < NOBODY_ISSUES && news.reached > self.highest.load(Ordering::Relaxed) {
+            self.highest.fetch_max(news.reached, Ordering::Relaxed);
+        }
         let raise = |_: &Key, known: &mut Known| {
             let rose = known.mark.token < news.mark.token;
             known.mark = known.mark.max(news.mark);
@@ -154,6 +171,8 @@ impl Marks {
     }
 }
 
+#[cfg(test)]
+mod late_news;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 pub type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
 pub struct Waiting<J> {
-    since: Instant,
+    pub since: Instant,
     pub job: J,
 }
 

@@ -1,4 +1,4 @@
-//! A lane for reads: what waits is read together, and a lone read goes straight.
+//! A lane for reads: what waits is read together, as writes are, and a lone read goes straight.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -7,9 +7,11 @@ use tokio::sync::mpsc;
 
 use super::{
     EngineError,
+    gather::linger,
     link::{Link, Purpose},
     marks::Marks,
     queue::{Queue, Reply, Waiting},
+    writing::Desk,
 };
 use crate::{
     store::{Listed, Page, Snapshot, Store, StoreError},
@@ -22,10 +24,11 @@ pub enum Reading {
     Ping(Reply<()>),
 }
 
-pub fn start(store: Arc<dyn Store>, marks: Arc<Marks>, capacity: usize) -> Queue<Reading> {
+pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Reading> {
     let (queue, jobs) = Queue::new(capacity);
     let at_once = store.gathers();
-    let reader = Reader { link: Link::new(store, Purpose::Patient), marks, at_once };
+    let link = Link::new(store, Purpose::Patient, desk.succession);
+    let reader = Reader { link, marks: desk.marks, at_once };
     tokio::spawn(reader.run(jobs));
     queue
 }
@@ -46,7 +49,18 @@ impl Reader {
 
     async fn work(&mut self, jobs: &mut mpsc::Receiver<Waiting<Reading>>) {
         let mut taken = Vec::with_capacity(self.at_once);
+        let mut last = 0;
         while jobs.recv_many(&mut taken, self.at_once).await > 0 {
+            linger(last, || {
+                while taken.len() < self.at_once
+                    && let Ok(job) = jobs.try_recv()
+                {
+                    taken.push(job);
+                }
+                taken.len()
+            })
+            .await;
+            last = taken.len();
             let mut reads = Vec::with_capacity(taken.len());
             for waiting in taken.drain(..) {
                 let late = waiting.is_late();

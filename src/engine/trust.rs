@@ -10,7 +10,8 @@ use async_trait::async_trait;
 
 use super::{EngineError, marks::Marks};
 use crate::{
-    authority::Authority,
+    auth::Identity,
+    authority::{Authority, Belongs, Grantees},
     fence::{Judgement, Refusal, Verdict},
     store::{Settled, Snapshot, Unit},
     token::{Key, Mark, Token},
@@ -26,7 +27,8 @@ pub enum Trust {
     Bounded(Arc<dyn Authority>),
     /// Only claims raise a mark, so a write must carry the very token that was granted for its
     /// scope; and a claim must carry the token that the authority says holds the lock.
-    Granted(Arc<dyn Authority>),
+    /// With authentication, also: only whom it was granted to can use a token.
+    Granted(Arc<dyn Authority>, Option<Arc<Grantees>>),
 }
 
 /// What trust needs of the engine: the newest committed state of a key.
@@ -49,7 +51,11 @@ impl Trust {
                 Self::Bounded(authority) => {
                     bounded(authority.as_ref(), write, marks, store).await?
                 }
-                Self::Granted(authority) => {
+                Self::Granted(authority, grantees) => {
+                    if let Some(grantees) = grantees {
+                        let who = unit.caller().identity.as_ref();
+                        must_be_theirs(grantees, write, who, store).await?;
+                    }
                     granted(authority.as_ref(), write, marks, store).await?
                 }
             };
@@ -102,6 +108,22 @@ async fn granted(
         return Ok(None);
     }
     Ok(Some(found.unissued()))
+}
+
+/// A token that was read in a log is of no use to anybody else.
+async fn must_be_theirs(
+    grantees: &Grantees,
+    write: &Write,
+    who: Option<&Identity>,
+    store: &dyn Reads,
+) -> Result<(), EngineError> {
+    let who = who.ok_or(EngineError::NotTheirs)?;
+    match grantees.belongs(guard_of(write), write.token, who).await? {
+        Belongs::ToThem => Ok(()),
+        // Whoever has lost a lock is told so by the fence, where there is a newer holder.
+        Belongs::Unknown if Found::by(write, store).await?.is_stale(write) => Ok(()),
+        Belongs::NotToThem | Belongs::Unknown => Err(EngineError::NotTheirs),
+    }
 }
 
 fn guard_of(write: &Write) -> &Key {

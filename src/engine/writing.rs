@@ -10,6 +10,7 @@ use super::{
     link::Link,
     marks::Marks,
     queue::{Reply, Waiting},
+    succession::Succession,
 };
 use crate::{
     metrics::{Begun, Metrics},
@@ -30,6 +31,7 @@ pub struct Desk {
     pub metrics: Arc<Metrics>,
     /// How many wait behind others for a locked row.
     pub detoured: Arc<AtomicUsize>,
+    pub succession: Arc<Succession>,
 }
 
 impl Desk {
@@ -40,6 +42,10 @@ impl Desk {
         link: &mut Link,
         taken: Vec<Waiting<Writing>>,
     ) -> Vec<Waiting<Writing>> {
+        let mut batch = self.metrics.spans.as_ref().and_then(|spans| {
+            let callers = taken.iter().map(|waiting| (waiting.since, &**waiting.job.unit.caller()));
+            spans.batch(callers)
+        });
         let mut units = Vec::with_capacity(taken.len());
         let mut askers = Vec::with_capacity(taken.len());
         for waiting in taken {
@@ -52,6 +58,9 @@ impl Desk {
             Ok(session) => {
                 let since = Instant::now();
                 let answers = session.settle(&units).await;
+                if let Some(batch) = &mut batch {
+                    batch.stated(since, &units, answers.iter().any(Result::is_err));
+                }
                 let writes = units.iter().zip(&answers).filter_map(|(unit, answer)| {
                     // Those will be counted where they are settled.
                     let elsewhere = matches!(answer, Err(StoreError::Locked));
@@ -63,7 +72,12 @@ impl Desk {
                 }
                 answers
             }
-            Err(error) => units.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => {
+                if let Some(batch) = &mut batch {
+                    batch.failed();
+                }
+                units.iter().map(|_| Err(error.clone())).collect()
+            }
         };
         debug_assert_eq!(answers.len(), units.len(), "every unit has an answer of its own");
         let mut blocked = Vec::new();
@@ -85,6 +99,9 @@ impl Desk {
             }
             // Whoever asked may have hung up. The write stands all the same.
             let _ = reply.send(answer.map_err(EngineError::from));
+        }
+        if let Some(batch) = batch {
+            batch.settled();
         }
         blocked
     }

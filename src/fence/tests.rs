@@ -148,7 +148,10 @@ fn clause_3_the_same_holder_without_a_seq() {
         (vec![put(5, "a").seq(1)], delete(5), OUT_OF_ORDER, (5, 1), 1),
         // A claim changes nothing that order could spoil.
         (vec![put(5, "a").seq(1)], claim(5), ACCEPTED, (5, 1), 1),
-        (vec![put(5, "a")], claim(5).above(), ACCEPTED, (5, 0), 1),
+        (vec![put(5, "a").seq(1)], claim(6).above(), ACCEPTED, (6, 0), 1),
+        // That of a grant must be the first to bring its token.
+        (vec![put(5, "a")], claim(5).above(), STALE, (5, 0), 1),
+        (vec![claim(5)], claim(5).above(), STALE, (5, 0), 0),
     ]);
 }
 

@@ -1,4 +1,5 @@
-//! Which locks are believed to be held through this process, for the metrics and for nothing else.
+//! Which locks are believed to be held through this process, for the metrics and for the limit of
+//! locks, and for nothing else.
 //!
 //! A grant counts from its handover, or from a renewal that came here, until it is released, found
 //! lost, or its lease has run out unrenewed. Each ends once. Nothing is decided by it: who holds a
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     authority::Grant,
+    limits::Place,
     metrics::{LockMetrics, Metrics},
     token::{Key, Token},
 };
@@ -28,9 +30,15 @@ pub struct Held {
 }
 
 struct Leases {
-    ends: HashMap<(Key, Token), Instant>,
+    ends: HashMap<(Key, Token), Lease>,
     /// How many there may be before those that have run out are swept away, scraped or not.
     sweep_at: usize,
+}
+
+struct Lease {
+    end: Instant,
+    /// What it takes of the limit of locks, if it was granted here.
+    _place: Option<Place>,
 }
 
 /// Somebody who waits for a lock, for as long as this lives.
@@ -53,7 +61,7 @@ impl Held {
     /// `answer` as the authority gave it to a renewal that was asked for at `asked`.
     pub fn renewed(&self, name: &Key, token: Token, asked: Instant, answer: Option<Duration>) {
         match answer {
-            Some(ttl) => self.goes_on(name, token, asked + ttl),
+            Some(ttl) => self.goes_on(name, token, asked + ttl, None),
             None => self.ended(name, token, false),
         }
     }
@@ -62,8 +70,8 @@ impl Held {
     /// holder has been told that it is lost, all the same.
     pub fn ended(&self, name: &Key, token: Token, released: bool) {
         self.change(|leases| {
-            let end = leases.ends.remove(&(name.clone(), token));
-            usize::from(end.is_some_and(|end| !released || end <= Instant::now()))
+            let lease = leases.ends.remove(&(name.clone(), token));
+            usize::from(lease.is_some_and(|lease| !released || lease.end <= Instant::now()))
         });
     }
 
@@ -72,9 +80,14 @@ impl Held {
         self.change(Leases::sweep);
     }
 
-    fn goes_on(&self, name: &Key, token: Token, end: Instant) {
+    fn goes_on(&self, name: &Key, token: Token, end: Instant, place: Option<Place>) {
         self.change(|leases| {
-            leases.ends.insert((name.clone(), token), end);
+            let new = Lease { end, _place: place };
+            leases
+                .ends
+                .entry((name.clone(), token))
+                .and_modify(|lease| lease.end = end)
+                .or_insert(new);
             if leases.ends.len() < leases.sweep_at {
                 return 0;
             }
@@ -101,18 +114,19 @@ impl Held {
 impl Leases {
     fn sweep(&mut self) -> usize {
         let (before, now) = (self.ends.len(), Instant::now());
-        self.ends.retain(|_, end| *end > now);
+        self.ends.retain(|_, lease| lease.end > now);
         before - self.ends.len()
     }
 }
 
 impl Waiting<'_> {
     /// The lock is theirs, and claimed.
-    pub fn granted(self, grant: &Grant) {
+    pub fn granted(self, grant: &Grant, place: Place) {
         let metrics = self.held.metrics();
         metrics.grants.inc();
         metrics.wait.observe(self.since.elapsed().as_secs_f64());
-        self.held.goes_on(&grant.name, grant.token, grant.renewed + grant.ttl);
+        let end = grant.renewed + grant.ttl;
+        self.held.goes_on(&grant.name, grant.token, end, Some(place));
     }
 }
 
@@ -125,6 +139,10 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        limits::{Bounds, Limits},
+        metrics::Limited,
+    };
 
     fn held() -> (Held, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new(true, Arc::default()));
@@ -142,6 +160,11 @@ mod tests {
         }
     }
 
+    fn place() -> Place {
+        let metrics = Arc::new(Metrics::new(true, Arc::default()));
+        Limits::new(Bounds::default(), None, metrics).place(Limited::Locks, None).unwrap()
+    }
+
     const TTL: Duration = Duration::from_secs(10);
 
     #[test]
@@ -149,7 +172,7 @@ mod tests {
         let (held, metrics) = held();
         let (first, second) = (grant(1, TTL), grant(2, TTL));
         for grant in [&first, &second] {
-            held.waiting().granted(grant);
+            held.waiting().granted(grant, place());
         }
         assert_eq!((metrics.locks.held.get(), metrics.locks.grants.get()), (2, 2));
         held.ended(&first.name, first.token, true);
@@ -165,7 +188,7 @@ mod tests {
         let (held, metrics) = held();
         let (first, second) = (grant(1, Duration::ZERO), grant(2, Duration::ZERO));
         for grant in [&first, &second] {
-            held.waiting().granted(grant);
+            held.waiting().granted(grant, place());
         }
         held.renewed(&first.name, first.token, Instant::now(), Some(TTL));
         held.look();
@@ -195,7 +218,7 @@ mod tests {
     fn what_nobody_scrapes_does_not_pile_up() {
         let (held, metrics) = held();
         for token in 1..=10_000 {
-            held.waiting().granted(&grant(token, Duration::ZERO));
+            held.waiting().granted(&grant(token, Duration::ZERO), place());
         }
         assert!(usize::try_from(metrics.locks.held.get()).unwrap() <= FEW);
     }

@@ -56,6 +56,11 @@ label!(WriteOutcome {
 
 label!(ReadOutcome { Answered = "answered", Rejected = "rejected", Failed = "failed" });
 
+label!(
+    /// What became of a step of a trace.
+    Fate { Sent = "sent", Failed = "failed", Dropped = "dropped" }
+);
+
 label!(DecidedBy { Cache = "cache", Store = "store", Input = "input" });
 
 label!(
@@ -66,6 +71,22 @@ label!(
 label!(
     /// Where a rejection was left out of the record.
     Where { Record = "record", Stream = "stream", Audit = "audit" }
+);
+
+label!(
+    /// What there may be too much of at a time.
+    Limited {
+        Requests = "requests",
+        Connections = "connections",
+        Locks = "locks",
+        Waiters = "waiters",
+        Streams = "streams",
+    }
+);
+
+label!(
+    /// Whose limit it is.
+    Whose { Total = "total", Identity = "identity" }
 );
 
 label!(
@@ -80,6 +101,16 @@ label!(
         RequestTimeout = "request-timeout",
         UnsupportedMediaType = "unsupported-media-type",
     }
+);
+
+label!(
+    /// Why a request was turned away, whatever it asked for.
+    TurnedAway { Unauthenticated = "unauthenticated", Forbidden = "forbidden" }
+);
+
+label!(
+    /// What access depends on, and may change at any time.
+    AccessFile { Tls = "tls", Tokens = "tokens", Jwks = "jwks", Policy = "policy" }
 );
 
 impl Label for Refusal {
@@ -165,6 +196,27 @@ pub struct ByRaiser {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByWhere {
     pub r#where: Where,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByLimit {
+    pub limit: Limited,
+    pub whose: Whose,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByTurnedAway {
+    pub reason: TurnedAway,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByFile {
+    pub file: AccessFile,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByFate {
+    pub fate: Fate,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

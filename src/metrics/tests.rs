@@ -16,6 +16,8 @@ fn a_label_value_stands_in_its_place() {
     in_order::<DecidedBy>();
     in_order::<BadInput>();
     in_order::<Where>();
+    in_order::<Limited>();
+    in_order::<Whose>();
     in_order::<Refusal>();
 }
 

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use super::{Entry, Filter};
+use super::{Entry, Filter, Owners};
 use crate::{
     metrics::{Dropped, Where},
     store::{Audit, Outage, Store, StoreError},
@@ -57,6 +57,7 @@ pub struct Archivist {
     store: Arc<dyn Store>,
     keep: Keep,
     dropped: Arc<Dropped>,
+    owners: Arc<Owners>,
     entries: mpsc::Receiver<Arc<Entry>>,
     questions: mpsc::Receiver<Question>,
     audit: Option<Box<dyn Audit>>,
@@ -71,7 +72,12 @@ pub struct Archivist {
 }
 
 impl Archive {
-    pub fn new(store: Arc<dyn Store>, keep: Keep, dropped: Arc<Dropped>) -> (Self, Archivist) {
+    pub fn new(
+        store: Arc<dyn Store>,
+        keep: Keep,
+        dropped: Arc<Dropped>,
+        owners: Arc<Owners>,
+    ) -> (Self, Archivist) {
         let (entries, to_append) = mpsc::channel(QUEUE);
         // Whoever finds it full is answered from memory.
         let (questions, asked) = mpsc::channel(16);
@@ -79,6 +85,7 @@ impl Archive {
             store,
             keep,
             dropped,
+            owners,
             entries: to_append,
             questions: asked,
             audit: None,
@@ -167,6 +174,7 @@ impl Archivist {
     async fn write(&mut self) {
         self.not_before = Instant::now() + PAUSE;
         let batch = std::mem::take(&mut self.batch);
+        let batch: Vec<_> = batch.into_iter().map(|entry| self.owners.complete(entry)).collect();
         let appended = async { self.audit().await?.append(&batch).await }.await;
         match appended {
             Ok(()) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 
+use super::Entry;
 use crate::token::Token;
 
 /// Enough for every lock that is likely to be fought over.
@@ -26,6 +27,18 @@ impl Owners {
     pub fn learn(&self, token: Token, owner: &str) {
         if !owner.is_empty() {
             self.by_token.insert(token.get(), owner.into());
+        }
+    }
+
+    /// The same entry, with the owner of the grant that overtook it, if that has become known.
+    pub fn complete(&self, entry: Arc<Entry>) -> Arc<Entry> {
+        if entry.overtaken_by.is_some() {
+            return entry;
+        }
+        let owner = entry.rejection.overtaken_at().and_then(|token| self.of(token));
+        match owner {
+            None => entry,
+            Some(_) => Arc::new(Entry { overtaken_by: owner, ..Entry::clone(&entry) }),
         }
     }
 

@@ -3,8 +3,10 @@
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
 use crate::{
+    auth::Identity,
     fence::{Judgement, Refusal},
     metrics::{DecidedBy, Reason},
+    spans::Step,
     token::{Key, Seq, Token},
     trace::TraceId,
     write::Write,
@@ -38,6 +40,10 @@ pub struct Caller {
     pub client: Option<Box<str>>,
     pub peer: Option<SocketAddr>,
     pub trace: Option<TraceId>,
+    /// As they have proved it, where that is asked for.
+    pub identity: Option<Identity>,
+    /// Where its steps are collected.
+    pub step: Option<Step>,
 }
 
 impl Caller {
@@ -90,6 +96,14 @@ impl Rejection {
     pub fn lag(&self) -> Option<i64> {
         let lag = self.mark?.saturating_sub(self.refused.token?.get());
         (lag > 0).then_some(lag)
+    }
+}
+
+impl Rejection {
+    /// The token of the grant that has overtaken it; `None` if that is not why it was refused.
+    pub fn overtaken_at(&self) -> Option<i64> {
+        let stale = self.reason == Reason::Fence(Refusal::Stale) && self.lag().is_some();
+        self.mark.filter(|_| stale)
     }
 }
 

@@ -38,6 +38,12 @@ impl AuthorityUrl {
     }
 }
 
+impl AuthorityUrl {
+    pub fn has_password(&self) -> bool {
+        matches!(self, Self::Etcd(url) if url.password.is_some())
+    }
+}
+
 impl FromStr for AuthorityUrl {
     type Err = String;
 

@@ -37,7 +37,7 @@ pub struct EtcdSettings {
     #[arg(long, env = "FENCEPOST_ETCD_USER", value_name = "USER", help_heading = ETCD)]
     pub etcd_user: Option<String>,
 
-    /// That user's password
+    /// That user's password. Not as an argument, which everybody can read: in the environment
     #[arg(long, env = "FENCEPOST_ETCD_PASSWORD", value_name = "PASSWORD", help_heading = ETCD)]
     pub etcd_password: Option<Secret>,
 
@@ -48,7 +48,8 @@ pub struct EtcdSettings {
 
 impl EtcdSettings {
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
-        source::choose("etcd_password", &mut self.etcd_password_file, source)
+        source::choose("etcd_password", &mut self.etcd_password_file, &source)?;
+        source::refuse_as_argument("etcd-password", source("etcd_password"))
     }
 
     /// Everything that is needed to connect. The error says what to mend.

@@ -10,6 +10,7 @@ use std::{
 use clap::{ArgMatches, parser::ValueSource};
 
 use super::file::SettingsFile;
+use crate::cli::usage::environment_name;
 
 /// In rising order: what is said closer to the run wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,18 @@ pub fn choose(
         *file = None;
     }
     Ok(())
+}
+
+/// Every user of the machine can read a process's arguments, and so can whoever collects its metrics.
+pub fn refuse_as_argument(flag: &str, from: Source) -> Result<(), String> {
+    if from != Source::Flag {
+        return Ok(());
+    }
+    let variable = environment_name(flag);
+    Err(format!(
+        "--{flag} has a password in it, and arguments can be read by every user of the machine; give \
+         it by --{flag}-file or in the environment, as {variable}"
+    ))
 }
 
 /// What a file holds, but for the line break that editors put at its end.

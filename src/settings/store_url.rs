@@ -1,6 +1,7 @@
 //! The address of a database, which may hold a password and must never show it.
 
 use std::{
+    borrow::Cow,
     fmt,
     path::{Path, PathBuf},
     str::FromStr,
@@ -20,6 +21,18 @@ impl StoreUrl {
     pub fn from_file(path: &Path) -> Result<Self, String> {
         let text = source::read_secret(path)?;
         text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+impl StoreUrl {
+    pub fn has_password(&self) -> bool {
+        match self {
+            Self::Sqlite(_) => false,
+            Self::Postgres(url) => {
+                let is_one = |(name, _): (Cow<'_, str>, Cow<'_, str>)| name.contains("password");
+                url.password().is_some() || url.query_pairs().any(is_one)
+            }
+        }
     }
 }
 

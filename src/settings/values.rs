@@ -80,6 +80,16 @@ impl FromStr for Size {
     }
 }
 
+/// Below that, not even an ordinary request fits in.
+pub fn head_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    if (8 << 10..=1 << 30).contains(&size.0.as_u64()) {
+        Ok(size)
+    } else {
+        Err("from 8KiB to 1GiB".into())
+    }
+}
+
 /// Names of hosts, separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames(pub Vec<String>);
@@ -116,3 +126,6 @@ pub fn log_filter(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map_err(|error| error.to_string())?;
     Ok(text.into())
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -91,6 +91,8 @@ impl Row {
             client: self.client.map(String::into_boxed_str),
             peer: self.peer.and_then(|peer| peer.parse().ok()),
             trace: self.trace.and_then(|trace| TraceId::parse(&trace)),
+            identity: None,
+            step: None,
         };
         let rejection = Rejection {
             at: UNIX_EPOCH + Duration::from_micros(u64::try_from(self.at).ok()?),

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use super::Page;
 use super::StoreError;
 use crate::{
+    auth::Identity,
     authority::{Holder, LockEvent, LockState},
     token::{Key, Token},
 };
@@ -31,6 +32,8 @@ pub struct Entry {
     /// The row's own name, chosen before it exists, so that it can be found whatever happens.
     pub lease: String,
     pub owner: String,
+    /// Whose grant it will be, where that was proved.
+    pub identity: Option<Identity>,
     pub ttl: Duration,
     /// Whether to wait where somebody else is first. If not, no row is left.
     pub stays: bool,

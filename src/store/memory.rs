@@ -4,6 +4,7 @@
 //! within an epoch the revision and the term only rise.
 
 use async_trait::async_trait;
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use super::StoreError;
 
@@ -50,4 +51,35 @@ pub trait Memory: Send {
 
     /// Moves from the epoch `from` to a later one, if nobody has yet. Returns what stands.
     async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError>;
+}
+
+/// What both stores answer alike, with numbers of 64 bits.
+pub(super) fn recalled<R: Row>(row: &R) -> Result<Recalled, sqlx::Error>
+where
+    for<'a> &'a str: ColumnIndex<R>,
+    for<'a> i64: Decode<'a, R::Database> + Type<R::Database>,
+    for<'a> String: Decode<'a, R::Database> + Type<R::Database>,
+{
+    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
+}
+
+pub(super) fn remembered<R: Row>(row: &R) -> Result<Remembered, sqlx::Error>
+where
+    for<'a> &'a str: ColumnIndex<R>,
+    for<'a> i64: Decode<'a, R::Database> + Type<R::Database>,
+    for<'a> String: Decode<'a, R::Database> + Type<R::Database>,
+{
+    let epoch: i64 = row.try_get("epoch")?;
+    Ok(Remembered {
+        epoch: u16::try_from(epoch).map_err(|error| sqlx::Error::Decode(error.into()))?,
+        seen: Sighting {
+            revision: row.try_get("revision")?,
+            cluster: row.try_get("cluster")?,
+            term: row.try_get("term")?,
+        },
+    })
+}
+
+pub(super) fn missing() -> StoreError {
+    StoreError::Unfit("the row that remembers the authority has gone".into())
 }

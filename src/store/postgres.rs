@@ -19,14 +19,16 @@ mod lock_table;
 mod locked;
 mod look;
 mod memory;
-mod plan;
+pub mod notices;
+pub mod plan;
 mod rows;
 mod runs;
 mod session;
 mod single;
+mod succession;
 mod tokens;
 
-use std::{str::FromStr, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
@@ -66,6 +68,13 @@ impl PostgresStore {
             .map_err(|error| error.to_string().replace("error with configuration: ", ""))?
             .disable_statement_logging();
         Ok(Self { connector: Connector::new(options), writers })
+    }
+
+    /// The file is read anew for every connection: a password that has changed is used by the next.
+    #[must_use]
+    pub fn with_password_file(mut self, path: Option<PathBuf>) -> Self {
+        self.connector = self.connector.with_password_file(path);
+        self
     }
 }
 
@@ -107,6 +116,19 @@ async fn applied_migrations(
             Ok(AppliedMigration { version: row.try_get("version")?, checksum: checksum.into() })
         })
         .collect()
+}
+
+/// What is new in the schema is also new to whoever serves, where the owner and the role that serves
+/// are those of the script.
+async fn give_rights(connection: &mut Connection) -> Result<(), StoreError> {
+    const ROLES: &str = include_str!("../../migrations/roles.sql");
+    const APPLIES: &str = "SELECT current_user = 'fencepost_owner'
+        AND EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') AS applies";
+    let row = sqlx::raw_sql(APPLIES).fetch_one(connection.raw()).await;
+    if row.and_then(|row| row.try_get("applies")).map_err(fitness::unanswered)? {
+        sqlx::raw_sql(ROLES).execute(connection.raw()).await.map_err(fitness::unanswered)?;
+    }
+    Ok(())
 }
 
 fn migration_failed(error: MigrateError) -> StoreError {
@@ -180,7 +202,8 @@ impl Store for PostgresStore {
             return Err(StoreError::Unfit(fitness::AHEAD.into()));
         }
         // `run` would do the same, but its future is not `Send` for a borrowed connection.
-        migrator().run_direct(None, connection.raw(), false).await.map_err(migration_failed)
+        migrator().run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
+        give_rights(&mut connection).await
     }
 
     async fn compact(

@@ -50,8 +50,10 @@ def call(helm, *arguments, values=None):
 
 
 def template(chart=FENCEPOST, values=None, helm=None, version=NEWEST, flags=()):
-    """The rendered documents."""
+    """The rendered documents. The chart by itself is guarded or insecure; the latter where nothing else is said."""
     helm = helm or HELMS["helm 3"]
+    if chart == FENCEPOST:
+        values = {"insecure": True} | (values or {})
     text = call(
         helm, "template", "rel", packaged(chart, helm), "--namespace", "apps",
         "--kube-version", f"{version}.0", *flags, values=values,
@@ -60,6 +62,8 @@ def template(chart=FENCEPOST, values=None, helm=None, version=NEWEST, flags=()):
 
 
 def lint(chart, helm, values=None):
+    if chart == FENCEPOST:
+        values = {"insecure": True} | (values or {})
     return call(helm, "lint", "--strict", packaged(chart, helm), values=values)
 
 

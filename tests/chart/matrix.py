@@ -51,7 +51,7 @@ SIDECAR = {
     "a plain container that does not wait": {"sidecar": {"native": False, "preStopSeconds": 0}},
     "a pod that is ready without the store": {"sidecar": {"readiness": False, "startupSeconds": 30}},
     "a slow application": {"sidecar": {"applicationGraceSeconds": 300}},
-    "a shared proxy as well": {"shared": {"enabled": True}},
+    "a shared proxy as well": {"shared": {"enabled": True}, "insecure": True},
     "monitoring": {
         "podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, "dashboard": {"enabled": True},
     },
@@ -83,7 +83,26 @@ EVERYTHING = {
     },
 }
 
+# Nobody gets in without proving who they are.
+GUARDED = {
+    "insecure": False,
+    "tls": {"secretName": "proxy-tls"},
+    "auth": {"tokensSecretName": "proxy-tokens"},
+}
+
 SHARED = {
+    "guarded, by tokens": GUARDED,
+    "guarded, and tested": {**GUARDED, "test": {"bearerSecretName": "test-token"}},
+    "guarded, by everything": {
+        "insecure": False,
+        "tls": {"secretName": "proxy-tls", "clientCertificates": True},
+        "auth": {
+            "tokensSecretName": "proxy-tokens", "tokensSecretKey": "lines",
+            "policyConfigMapName": "proxy-policy", "policyKey": "rules.toml",
+            "serviceAccounts": {"issuer": "https://kubernetes.default.svc.cluster.local", "audience": "shop"},
+        },
+    },
+    "guarded, by certificates alone": {"insecure": False, "tls": {"secretName": "proxy-tls", "clientCertificates": True}},
     "everything": EVERYTHING,
     "everything, on etcd": {**EVERYTHING, **ETCD, "store": {"tlsSecretName": "db-tls"}},
     "only the monitoring": {"shared": {"enabled": False}, "podMonitor": {"enabled": True}},
@@ -114,5 +133,10 @@ REFUSED = {
     "a secret with a name that there cannot be": ({"store": {"secretName": "My_Secret"}}, "secretName"),
     "words for a switch": ({"sidecar": {"native": "yes please"}}, "native"),
     "a port that there is not": ({"shared": {"service": {"port": 70000}}}, "port"),
+    "a shared proxy that is open to all": ({"shared": {"enabled": True}, "insecure": False}, "insecure=true"),
+    "tokens in the clear": ({"shared": {"enabled": True}, "insecure": False, "auth": {"tokensSecretName": "t"}}, "tls.secretName"),
+    "TLS for everybody": ({"shared": {"enabled": True}, "insecure": False, "tls": {"secretName": "t"}}, "auth.tokensSecretName"),
+    "an issuer without TLS": ({"auth": {"serviceAccounts": {"issuer": "http://a"}}}, "issuer"),
+    "a setting of access by name": ({"settings": {"tokens-file": "/t"}}, "settings"),
     "no database": ({"store": {"secretName": ""}, "shared": {"enabled": True}}, "where is the database"),
 }

@@ -66,7 +66,7 @@ class Objects(unittest.TestCase):
         self.assertEqual([v["secret"]["secretName"] for v in pod["volumes"]], ["fencepost-owner"])
 
     def test_the_monitor_finds_both_kinds_of_pods(self):
-        documents = template(EXAMPLE, below_fencepost({"podMonitor": {"enabled": True}, "shared": {"enabled": True}}))
+        documents = template(EXAMPLE, below_fencepost({"podMonitor": {"enabled": True}, "shared": {"enabled": True}, "insecure": True}))
         monitor = one(documents, "PodMonitor")
         self.assertEqual(monitor["spec"]["selector"], {"matchExpressions": [{"key": "fencepost/proxy", "operator": "Exists"}]})
         port = monitor["spec"]["podMetricsEndpoints"][0]["port"]
@@ -84,6 +84,19 @@ class Objects(unittest.TestCase):
                          json.loads((files / "dashboard.json").read_text()))
         self.assertEqual(one(documents, "PrometheusRule")["spec"], yaml.safe_load((files / "alerts.yaml").read_text()))
         subprocess.run(["promtool", "check", "rules", files / "alerts.yaml"], check=True, capture_output=True)
+
+    def test_an_alert_links_to_its_runbook_where_the_repository_is_known(self):
+        def runbooks(repository):
+            rules = {"prometheusRule": {"enabled": True, "repository": repository}}
+            groups = one(template(values=rules), "PrometheusRule")["spec"]["groups"]
+            return [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
+
+        paths = runbooks("")
+        for path in paths:
+            self.assertTrue((ROOT / path).is_file(), path)
+        base = "https://git.example.com/fencepost/blob/v0.1.0"
+        for repository in [base, base + "/"]:
+            self.assertEqual(runbooks(repository), [f"{base}/{path}" for path in paths])
 
     def test_sleeping_before_the_end_where_the_kubelet_can(self):
         plain = {"job": {"enabled": False}, **below_fencepost({"sidecar": {"native": False, "preStopSeconds": 7}})}
@@ -110,13 +123,16 @@ class Objects(unittest.TestCase):
     def test_notes_say_what_is_next_and_warn(self):
         def notes(**values):
             # Helm 3 does not show them without a cluster.
-            text = call(HELMS["helm 4"], "install", "rel", FENCEPOST, "--dry-run=client", values=values)
+            text = call(HELMS["helm 4"], "install", "rel", FENCEPOST, "--dry-run=client", values={"insecure": True} | values)
             return text.partition("NOTES:")[2]
 
         plain = notes(test={"enabled": True})
-        for part in ["helm test rel", "create secret generic fencepost-store", "nobody migrates", "may write"]:
+        for part in ["helm test rel", "create secret generic fencepost-store", "nobody migrates", "may read, write and lock everything"]:
             self.assertIn(part, plain)
-        careful = notes(migration={"enabled": True}, networkPolicy={"enabled": True}, image={"digest": "sha256:" + "a" * 64})
+        careful = notes(
+            insecure=False, tls={"secretName": "t"}, auth={"tokensSecretName": "t", "policyConfigMapName": "p"},
+            migration={"enabled": True}, networkPolicy={"enabled": True}, image={"digest": "sha256:" + "a" * 64},
+        )
         self.assertNotIn("WARNING", careful)
         careless = notes(authority="none", shared={"replicas": 1, "service": {"type": "NodePort"}})
         self.assertEqual(careless.count("WARNING"), 5)

@@ -57,7 +57,7 @@ class Render(unittest.TestCase):
                         self.assertIn(reason, str(refused.exception))
 
     def test_it_can_be_part_of_a_chart_with_globals(self):
-        values = {"global": {"imageRegistry": "mirror.example", "theirs": {"a": 1}}, **below_fencepost({"shared": {"enabled": True}})}
+        values = {"global": {"imageRegistry": "mirror.example", "theirs": {"a": 1}}, **below_fencepost({"shared": {"enabled": True}, "insecure": True})}
         for helm in HELMS.values():
             images = {
                 container["image"]

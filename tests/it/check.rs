@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{
     etcd::Etcd,
-    fencepost::{BINARY, Fencepost, run},
+    fencepost::{BINARY, Fencepost, run, run_discreetly},
     free_port,
     http::answer,
     pgbouncer::Pgbouncer,
@@ -63,29 +63,31 @@ impl Found {
 }
 
 fn look_at(store: &str, flags: &[&str]) -> Found {
-    Found::of(run(&[&["check", "--store", store], flags].concat()))
+    Found::of(run_discreetly(&[&["check", "--store", store], flags].concat()))
 }
 
 const LOCK_TABLE: [&str; 2] = ["--authority", "store"];
 
-/// A Postgres that keeps what it is told, with the roles that docs/postgres.md recommends: the
-/// addresses for a superuser and for the one that serves.
+/// A Postgres that keeps what it is told, with the roles of migrations/roles.sql: the addresses for a
+/// superuser and for the one that serves.
 async fn production() -> (Postgres, String, String) {
     let postgres = Postgres::start(&["synchronous_commit=off"]).await;
     let url = postgres.database("").await;
-    let page = fs::read_to_string("docs/postgres.md").unwrap();
-    let sql: Vec<&str> =
-        page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    let name = postgres::name_of(&url);
-    postgres::execute(&url, &sql[0].replace("DATABASE app", &format!("DATABASE {name}"))).await;
-    assert!(
-        run(&["migrate", "--store", &url.replace("postgres@", "fencepost_owner@")])
-            .status
-            .success()
-    );
-    postgres::execute(&url, sql[1]).await;
-    let serving = url.replace("postgres@", "fencepost_serve@");
+    let serving = postgres::to_serve(&url).await;
     (postgres, url, serving)
+}
+
+#[tokio::test]
+async fn rights_on_the_record_of_rejections_are_needed_where_it_is_kept() {
+    let (_postgres, superuser, serving) = production().await;
+    let revoke = "REVOKE ALL ON fencepost.rejections FROM fencepost_serve";
+    postgres::execute(&superuser, revoke).await;
+    let found = look_at(&serving, &LOCK_TABLE);
+    assert_eq!((found.worries(), found.code), (vec![("permissions: enough", "failed")], Some(1)));
+    let lacks = found.detail("permissions: enough");
+    assert!(lacks.contains("INSERT on fencepost.rejections"), "{lacks}");
+    let found = look_at(&serving, &[&LOCK_TABLE[..], &["--rejections-keep", "0"]].concat());
+    assert_eq!((found.worries(), found.code), (vec![], Some(0)));
 }
 
 #[tokio::test]
@@ -136,6 +138,11 @@ async fn rights_that_are_missing_are_named() {
             "REVOKE SELECT ON SEQUENCE fencepost.tokens FROM fencepost_serve",
             "permissions: enough",
             "SELECT on fencepost.tokens",
+        ),
+        (
+            "REVOKE EXECUTE ON FUNCTION fencepost.sweep_locks FROM fencepost_serve",
+            "permissions: enough",
+            "EXECUTE on fencepost.sweep_locks()",
         ),
         (
             "REVOKE USAGE ON SCHEMA fencepost FROM fencepost_serve",
@@ -234,7 +241,7 @@ async fn a_store_that_is_away_is_told_apart_from_one_that_is_wrong() {
     assert_eq!((found.status("store: reachable"), found.code), ("unreachable", Some(69)));
     let shown = format!("{:?}", found.checks);
     assert!(!shown.contains("s3cret"), "{shown}");
-    assert_eq!(found.status("settings: password"), "warning");
+    assert_eq!(found.status("settings: password"), "ok");
 
     let no_such_database = postgres::shared().await.url("no_such_database");
     let found = look_at(&no_such_database, &LOCK_TABLE);

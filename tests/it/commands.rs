@@ -96,7 +96,7 @@ on_each_store! {
         assert_eq!(first["message"], "fencepost is starting");
         assert_eq!(first["level"], "INFO");
         assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(first["store"], store.url.as_str());
+        assert_eq!(first["store"], store.to_serve().await.as_str());
         assert_eq!(first["listen"], server.address.as_str());
         assert_eq!(first["admin"], server.admin.as_str());
     }

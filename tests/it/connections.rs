@@ -76,7 +76,7 @@ async fn one_connection_too_many_is_turned_away() {
     }
     for _ in 0..20 {
         let third = answer(server.client().read("k")).await;
-        assert_eq!((third.status, third.problem().as_str()), (503, "overloaded"));
+        assert_eq!((third.status, third.problem().as_str()), (429, "overloaded"));
         assert_eq!(third.json()["retryable"], true);
         assert_eq!(third.header("retry-after"), Some("1"));
         assert_eq!(third.header("connection"), Some("close"));

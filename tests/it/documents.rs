@@ -4,12 +4,7 @@ use std::fmt::Write;
 
 use clap::Arg;
 
-use crate::harness::{
-    fencepost::{Fencepost, run},
-    http::answer,
-    postgres,
-    store::TestStore,
-};
+use crate::harness::{fencepost::Fencepost, http::answer, postgres, store::TestStore};
 
 fn document(name: &str) -> String {
     let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -112,46 +107,13 @@ fn sql_of(text: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_roles_of_the_postgres_page_have_the_rights_they_need_and_no_more() {
-    let url = postgres::database().await;
-    let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a name");
-    let page = document("docs/postgres.md");
-    let [create_roles, grant, raise_floor] = sql_of(&page)[..] else {
-        panic!("three blocks of SQL")
-    };
-    let owner = url.replace("postgres@", "fencepost_owner@");
-    let serving = url.replace("postgres@", "fencepost_serve@");
-
-    postgres::execute(&url, &create_roles.replace("DATABASE app", &format!("DATABASE {database}")))
-        .await;
-    let migrated = run(&["migrate", "--store", &owner]);
-    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
-    postgres::execute(&owner, grant).await;
-
-    let server = Fencepost::start(&serving, &["--migrate=false"]);
-    server.wait_until_ready().await;
+async fn the_floor_rises_as_the_postgres_page_says() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
     let client = server.client();
-    assert_eq!(answer(client.put("a", 7, "v")).await.status, 201);
-    assert_eq!(answer(client.put("b", 7, "v").header("X-Fencing-Scope", "s")).await.status, 201);
-    assert_eq!(answer(client.delete("a", 8)).await.status, 204);
-    assert_eq!(answer(client.read("b")).await.text(), "v");
-    assert_eq!(answer(client.claim("b", 9)).await.status, 200);
-
-    for forbidden in [
-        "DELETE FROM fencepost.resources",
-        "TRUNCATE fencepost.resources",
-        "UPDATE fencepost.floor SET token = 9",
-        "ALTER TABLE fencepost.resources DISABLE TRIGGER ALL",
-    ] {
-        let error = postgres::try_execute(&serving, forbidden).await.expect_err(forbidden);
-        let code = error.as_database_error().and_then(|error| error.code().map(Into::into));
-        assert_eq!(code, Some("42501".to_owned()), "{forbidden}: {error}");
-    }
-    let compact = |store: &str| run(&["compact", "--older-than", "0s", "--store", store]);
-    assert_eq!(compact(&serving).status.code(), Some(1));
-    assert!(compact(&owner).status.success());
-
-    postgres::execute(&owner, raise_floor).await;
+    let page = document("docs/postgres.md");
+    let [raise_floor] = sql_of(&page)[..] else { panic!("one block of SQL") };
+    postgres::execute(&store.url.replace("postgres@", "fencepost_owner@"), raise_floor).await;
     assert_eq!(answer(client.put("new", 40_999, "v")).await.problem(), "stale-token");
     assert_eq!(answer(client.put("new", 41_000, "v")).await.status, 201);
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{
     etcd::{CertificateAuthority, Etcd},
     eventually,
-    fencepost::{Fencepost, run},
+    fencepost::{Fencepost, run_discreetly},
     http::answer,
     store::TestStore,
 };
@@ -88,8 +88,15 @@ async fn a_user_that_sees_only_its_prefix_can_check() {
     store.open().await;
     let url = format!("etcd://app:s3cret@{}", etcd.address());
     let check = |prefix| {
-        let output =
-            run(&["check", "--store", &store.url, "--authority", &url, "--etcd-prefix", prefix]);
+        let output = run_discreetly(&[
+            "check",
+            "--store",
+            &store.url,
+            "--authority",
+            &url,
+            "--etcd-prefix",
+            prefix,
+        ]);
         (output.status.code(), String::from_utf8(output.stdout).expect("text"))
     };
     let (code, said) = check("app");
@@ -111,6 +118,7 @@ async fn an_expired_login_is_renewed() {
         let put = server.client().put(&format!("k{number}"), newest, "v");
         assert_eq!(answer(put).await.status, 201);
         etcd.ctl(&["put", "noise", "more"]);
+        // Longer than a token lives: only time makes one expire, and nothing shows that it has.
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     }
 }
@@ -164,7 +172,7 @@ fn settings_that_cannot_work_are_told_before_anything_starts() {
         (&vec!["--authority-file", &empty], "etcd://HOST:PORT"),
     ] {
         for command in ["serve", "config"] {
-            let output = run(&[&[command], &flags[..]].concat());
+            let output = run_discreetly(&[&[command], &flags[..]].concat());
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(64), "{flags:?}: {words}");
             assert!(words.contains(told) && !words.contains("s3cret"), "{flags:?}: {words}");

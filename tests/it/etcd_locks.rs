@@ -1,14 +1,12 @@
 //! Locks in etcd, below HTTP: grants, order, renewal and release, and who else may see them.
 
+mod crowded;
+mod listing;
+
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use etcd_client::{Txn, TxnOp};
 use fencepost::{
-    authority::{
-        Ask, Authority, AuthorityError, Grant, Holder, Turn,
-        etcd::{EtcdAuthority, EtcdOptions},
-    },
-    store::Page,
+    authority::{Ask, Authority, AuthorityError, Grant, Turn, etcd::EtcdAuthority},
     token::Key,
 };
 use tokio::time::Instant;
@@ -25,6 +23,7 @@ pub fn ask(name: &Key, owner: &str, wait: Duration) -> Ask {
     Ask {
         name: name.clone(),
         owner: owner.into(),
+        identity: None,
         // Nobody renews it, so it must last for as long as a test on a busy machine.
         ttl: Duration::from_mins(1),
         until: Instant::now() + wait,
@@ -232,134 +231,6 @@ async fn a_waiter_keeps_its_place_beyond_its_lease_and_gets_a_fresh_one() {
     assert!(grant.renewed.elapsed() < Duration::from_secs(2), "its lease is fresh");
 }
 
-#[tokio::test]
-async fn locks_below_one_another_and_other_data_do_not_mix() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
-    let outer = unique_key("nested");
-    let name = |suffix: &str| Key::new(&format!("{}{suffix}", outer.as_str())).expect("a name");
-    // Older than everything, under the same prefix, and no entries: other data, and locks below.
-    etcd.ctl(&["put", name("/config").as_str(), "not a lock"]);
-    etcd.ctl(&["put", name("/abc/def").as_str(), "not a lock"]);
-    let below = acquire(&authority, &name("/below"), Duration::ZERO).await;
-    let deeper = acquire(&authority, &name("/below/deeper"), Duration::ZERO).await;
-    let grant = acquire(&authority, &outer, Duration::ZERO).await;
-    assert_eq!(authority.renew(&outer, grant.token).await.expect("an answer"), Some(grant.ttl));
-    let state = authority.inspect(&outer).await.expect("a state");
-    assert_eq!((state.holder.expect("a holder").token, state.waiters), (grant.token, 0));
-    // A second one waits for the first, and only for it.
-    let waiting = tokio::spawn({
-        let (authority, outer) = (authority.clone(), outer.clone());
-        async move { acquire(&authority, &outer, PATIENCE).await }
-    });
-    eventually("it waits", || async {
-        authority.inspect(&outer).await.expect("a state").waiters == 1
-    })
-    .await;
-    let listed = authority.list(Page::first(100, outer.as_str())).await.expect("a list");
-    let listed: Vec<_> = listed.iter().map(|holder| (holder.name.clone(), holder.token)).collect();
-    assert_eq!(
-        listed,
-        [
-            (outer.clone(), grant.token),
-            (name("/below"), below.token),
-            (name("/below/deeper"), deeper.token)
-        ]
-    );
-    assert!(authority.release(&outer, grant.token).await.expect("an answer"));
-    assert!(waiting.await.expect("no panic").token > deeper.token);
-}
-
-#[tokio::test]
-async fn a_prefix_keeps_locks_apart_and_is_no_part_of_their_names() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let store = held.open().await;
-    let prefix = etcd::unique("app");
-    let [plain, within] = ["", prefix.as_str()].map(|prefix| {
-        EtcdAuthority::start(
-            EtcdOptions { prefix: prefix.into(), ..etcd::options(&[etcd]) },
-            &store,
-        )
-    });
-    let name = unique_key("prefixed");
-    let outside = acquire(&plain, &name, Duration::ZERO).await;
-    let inside = acquire(&within, &name, Duration::ZERO).await;
-    let key = format!("{prefix}/{}/{}", name.as_str(), inside.lease);
-    let entries = etcd.entries(&format!("{prefix}/{}", name.as_str()));
-    assert_eq!(entries, [(key, inside.token.get())]);
-    let listed = within.list(Page::first(100, "")).await.expect("a list");
-    assert_eq!(listed.len(), 1);
-    assert_eq!((&listed[0].name, listed[0].token), (&name, inside.token));
-    let all = plain.list(Page::first(100_000, "")).await.expect("a list");
-    assert!(all.iter().any(|holder| holder.name == name && holder.token == outside.token));
-    assert!(all.windows(2).all(|pair| pair[0].name < pair[1].name), "by name: {all:?}");
-}
-
-#[tokio::test]
-async fn a_long_list_comes_whole() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
-    let stem = etcd::unique("many");
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..1050 {
-        let name = Key::new(&format!("{stem}/{number:04}")).expect("a name");
-        let authority = authority.clone();
-        tasks.spawn(async move { acquire(&authority, &name, Duration::ZERO).await });
-    }
-    let grants = tasks.join_all().await;
-    let listed = authority.list(Page::first(2000, &format!("{stem}/"))).await.expect("a list");
-    assert_eq!(listed.len(), grants.len());
-    // In pages it is the same.
-    let mut paged = Vec::new();
-    while let Some(page) = {
-        let after = paged.last().map_or_else(String::new, |last: &Holder| last.name.to_string());
-        let page = Page { after, ..Page::first(400, &format!("{stem}/")) };
-        Some(authority.list(page).await.expect("a page")).filter(|page| !page.is_empty())
-    } {
-        paged.extend(page);
-    }
-    let names = |holders: &[Holder]| -> Vec<Key> {
-        holders.iter().map(|holder| holder.name.clone()).collect()
-    };
-    assert_eq!(names(&paged), names(&listed));
-    // A prefix that ends within a lease's digits is a prefix of names all the same.
-    let lease = &grants[0].lease;
-    let cut = format!("{}/{}", grants[0].name.as_str(), &lease[..2]);
-    assert_eq!(authority.list(Page::first(100, &cut)).await.expect("a list"), []);
-}
-
-/// More than etcd would send in one message.
-#[tokio::test]
-async fn a_lot_of_other_data_next_to_a_lock_is_no_hindrance() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
-    let name = unique_key("crowded");
-    let address = format!("http://{}", etcd.address());
-    let mut client = etcd_client::Client::connect([address], None).await.expect("etcd");
-    for part in 0..12 {
-        let puts = (0..100).map(|number| {
-            TxnOp::put(format!("{}/{part}/{number}", name.as_str()), vec![b'x'; 10_000], None)
-        });
-        client.txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await.expect("puts");
-    }
-    let grant = acquire(&authority, &name, Duration::ZERO).await;
-    let state = authority.inspect(&name).await.expect("a state");
-    assert_eq!(state.holder.map(|holder| holder.token), Some(grant.token));
-    assert_eq!(authority.renew(&name, grant.token).await.expect("an answer"), Some(grant.ttl));
-    let waiting = tokio::spawn({
-        let (authority, name) = (authority.clone(), name.clone());
-        async move { acquire(&authority, &name, PATIENCE).await }
-    });
-    eventually("it waits", || async {
-        authority.inspect(&name).await.expect("a state").waiters == 1
-    })
-    .await;
-    let listed = authority.list(Page::first(10, name.as_str())).await.expect("a list");
-    assert_eq!(listed.len(), 1);
-    assert!(authority.release(&name, grant.token).await.expect("an answer"));
-    assert!(waiting.await.expect("no panic").token > grant.token);
-}
-
 /// Its lease is long; but as soon as etcd answers again, nobody has to wait for the dead.
 #[tokio::test]
 async fn who_gives_up_while_etcd_is_away_is_not_in_the_way_afterwards() {
@@ -386,37 +257,4 @@ async fn who_gives_up_while_etcd_is_away_is_not_in_the_way_afterwards() {
     etcd.run().await;
     eventually("they have gone", || async { etcd.entries(name.as_str()).len() == 1 }).await;
     assert_eq!(etcd.entries(name.as_str())[0].1, first.token.get(), "who holds it stays");
-}
-
-#[tokio::test]
-async fn a_release_wakes_one_and_not_all() {
-    const WAITERS: usize = 30;
-    let (etcd, held) = (etcd::Etcd::start(&[]).await, TestStore::sqlite());
-    let authority = Arc::new(etcd::authority(&etcd, &held.open().await));
-    let name = unique_key("herd");
-    let first = acquire(&authority, &name, Duration::ZERO).await;
-    let mut waiters = tokio::task::JoinSet::new();
-    for _ in 0..WAITERS {
-        let (authority, waiter) = (authority.clone(), ask(&name, "one of many", PATIENCE));
-        waiters.spawn(async move { granted(authority.acquire(&waiter).await.expect("an answer")) });
-    }
-    eventually("they wait", || async {
-        authority.inspect(&name).await.expect("a state").waiters == WAITERS as u64
-    })
-    .await;
-    // Until each has found the one before it, and is quiet.
-    let mut before = etcd.transactions().await;
-    loop {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = etcd.transactions().await;
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-    assert!(authority.release(&name, first.token).await.expect("an answer"));
-    let second = waiters.join_next().await.expect("somebody").expect("no panic");
-    assert_eq!(etcd.entries(name.as_str())[0].1, second.token.get());
-    let asked = etcd.transactions().await - before;
-    assert!(asked <= 6, "{asked} transactions for one handover");
 }

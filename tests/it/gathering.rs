@@ -366,7 +366,8 @@ async fn reads_that_come_together_are_answered_together() {
     let blocker = Blocker::holding(&store.url, everything).await;
     let read = |key: &str| tokio::spawn(answer(client.read(key)));
     let first = [read("key/0"), read("key/0")];
-    blocker.until_waiting(2).await;
+    // So few reads take one lane.
+    blocker.until_waiting(1).await;
     let reads: Vec<_> = (0..30).map(|number| read(&format!("key/{}", number % 10))).collect();
     let odd = [read("large"), read("claimed"), read("nothing"), read("large")];
     blocker.release().await;

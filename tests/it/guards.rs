@@ -1,6 +1,10 @@
 //! The last line of defence: not even hand-written SQL may lower a mark.
 
-use crate::harness::{fencepost::Fencepost, http::answer, store::on_each_store};
+use crate::harness::{
+    fencepost::Fencepost,
+    http::answer,
+    store::{TestStore, on_each_store},
+};
 
 on_each_store! {
     async fn raw_sql_cannot_lower_a_mark(store: TestStore) {
@@ -16,6 +20,8 @@ on_each_store! {
             "UPDATE resources SET token = token - 1",
             "UPDATE resources SET seq = 2 WHERE key = 'key'",
             "UPDATE resources SET key = 'another' WHERE key = 'key'",
+            "UPDATE resources SET version = version - 1 WHERE key = 'key'",
+            "UPDATE resources SET token = 9, version = 0 WHERE key = 'key'",
             "DELETE FROM resources WHERE key = 'key'",
             "DELETE FROM resources WHERE key = 'deleted'",
             "DELETE FROM resources",
@@ -31,6 +37,8 @@ on_each_store! {
                 "REPLACE INTO resources (key, token, touched_at) VALUES ('key', 4, 0)",
                 "INSERT OR REPLACE INTO resources (key, token, seq, touched_at)
                  VALUES ('key', 5, 2, 0)",
+                "REPLACE INTO resources (key, token, seq, version, touched_at)
+                 VALUES ('key', 9, 0, 0, 0)",
                 "UPDATE OR REPLACE resources SET key = 'key' WHERE key = 'deleted'",
                 "REPLACE INTO floor (only_row, token) VALUES (1, 2)",
             ]
@@ -58,5 +66,26 @@ on_each_store! {
         store.execute("DELETE FROM resources").await.expect_err("a value is there");
         assert_eq!(client.mark("deleted").await, (6, 0));
         assert_eq!(answer(client.read("present")).await.text(), "value");
+    }
+}
+
+#[tokio::test]
+async fn sqlite_forgets_nothing_by_replacing_it() {
+    let store = TestStore::sqlite();
+    store.open().await;
+    store.execute("UPDATE tokens SET issued = 7").await.expect("tokens may rise");
+    let seen =
+        "INSERT INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 2, 7, '', 1)";
+    store.execute(seen).await.expect("an etcd was seen");
+    for sql in [
+        "REPLACE INTO tokens (only_row, issued) VALUES (1, 6)",
+        "UPDATE tokens SET issued = 6",
+        "DELETE FROM tokens",
+        "REPLACE INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 1, 9, '', 1)",
+        "REPLACE INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 2, 6, '', 1)",
+        "DELETE FROM authority",
+    ] {
+        let refused = store.execute(sql).await.expect_err(sql);
+        assert!(refused.to_string().contains("fencepost: "), "{sql}: {refused}");
     }
 }

@@ -3,10 +3,13 @@
 //! Everything listens on a free port, lives in a temporary directory, and ends with the test
 //! process, however that ends.
 
+pub mod access;
 pub mod authority;
 pub mod blocker;
 pub mod browser;
 pub mod chaos_proxy;
+pub mod collector;
+pub mod elsewhere;
 pub mod etcd;
 pub mod fencepost;
 pub mod holder;
@@ -75,6 +78,10 @@ pub fn bound_command(program: impl AsRef<std::ffi::OsStr>, user: Option<&str>) -
     if let Some(user) = user.filter(|_| nix::unistd::geteuid().is_root()) {
         command.args(["--reuid", user, "--regid", user, "--init-groups"]);
     }
-    command.arg("--").arg(program);
+    command.arg("--");
+    if let Some(network) = elsewhere::network() {
+        command.arg("nsenter").arg(format!("--net={network}")).arg("--");
+    }
+    command.arg(program);
     command
 }

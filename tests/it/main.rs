@@ -20,11 +20,14 @@
 //! | an outcome that is not certain is called certain | `postgres_faults`, `crashes` |
 //! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
 //! | etcd goes backwards, and tokens with it | `etcd_epochs` |
+//! | a standby takes over that lacks the last marks | `postgres_failover` |
 //! | a lost member or leader loses locks, or a lost quorum goes unnoticed | `etcd_cluster` |
+//! | somebody gets in past the check of who they are, or touches what is not theirs | `auth` |
 //! | a client holds a connection, or a shutdown, for ever | `slow_clients`, `drain` |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod auth;
 mod bad_input;
 mod batch;
 mod bodies;
@@ -51,6 +54,7 @@ mod guards;
 mod harness;
 mod keys;
 mod lifecycle;
+mod limits;
 mod listing;
 mod lock_commands;
 mod locks;
@@ -61,11 +65,13 @@ mod marks;
 mod metrics;
 mod openapi;
 mod page;
+mod postgres_failover;
 mod postgres_faults;
 mod postgres_fitness;
 mod postgres_links;
 mod postgres_migrate;
 mod postgres_pooler;
+mod postgres_roles;
 mod postgres_settings;
 mod preconditions;
 mod probes;
@@ -77,9 +83,11 @@ mod run_signals;
 mod same_verdicts;
 mod scopes;
 mod secrets;
+mod secrets_of_a_run;
 mod seq;
 mod settings;
 mod slow_clients;
 mod store_locks;
+mod traces;
 mod trust;
 mod waiting;

@@ -19,6 +19,10 @@ struct TlsPostgres {
     postgres: Postgres,
     ca: PathBuf,
     other_ca: PathBuf,
+    /// The certificates and keys of `certified`, which is let in by one: from its own authority, and
+    /// from another.
+    client: [PathBuf; 2],
+    stranger: [PathBuf; 2],
 }
 
 type Ca = CertifiedIssuer<'static, KeyPair>;
@@ -50,17 +54,37 @@ async fn tls() -> &'static TlsPostgres {
         let certificate = params.signed_by(&key, &issuer).expect("a certificate");
         let certificate = file("server.crt", certificate.pem());
         let key = file("server.key", key.serialize_pem());
-        let postgres = Postgres::start(&[
+        let ca = file("ca.crt", issuer.pem());
+        let mut postgres = Postgres::start(&[
             "fsync=off",
             "ssl=on",
+            &format!("ssl_ca_file={}", ca.display()),
             &format!("ssl_cert_file={}", certificate.display()),
             &format!("ssl_key_file={}", key.display()),
         ])
         .await;
+        let rules = "local all all trust\nhostssl all certified all cert\nhost all all all trust\n";
+        fs::write(postgres.data().join("pg_hba.conf"), rules).expect("a file");
+        postgres::execute(&postgres.url("postgres"), "CREATE ROLE certified SUPERUSER LOGIN").await;
+        postgres.stop("fast").await;
+        postgres.run().await;
+        let another = new_ca("another one");
+        let client = |name: &str, issuer: &Ca| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, "certified");
+            let key = new_key();
+            let certificate = params.signed_by(&key, issuer).expect("a certificate");
+            [
+                file(&format!("{name}.crt"), certificate.pem()),
+                file(&format!("{name}.key"), key.serialize_pem()),
+            ]
+        };
         TlsPostgres {
             postgres,
-            ca: file("ca.crt", issuer.pem()),
-            other_ca: file("other-ca.crt", new_ca("another one").pem()),
+            ca,
+            client: client("client", &issuer),
+            stranger: client("stranger", &another),
+            other_ca: file("other-ca.crt", another.pem()),
         }
     })
     .await
@@ -110,6 +134,21 @@ async fn tls_is_used_where_it_is_asked_for() {
         )
         .await;
         assert!(encrypted, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_lets_in_without_a_password() {
+    let tls = tls().await;
+    let (url, _) = tls.database("localhost", "verify-full", &tls.ca).await;
+    let as_certified = url.replace("postgres@", "certified@");
+    let with = |[certificate, key]: &[PathBuf; 2]| {
+        format!("{as_certified}&sslcert={}&sslkey={}", certificate.display(), key.display())
+    };
+    serves(&with(&tls.client)).await;
+    for url in [as_certified.clone(), with(&tls.stranger)] {
+        let output = run(&["migrate", "--store", &url]);
+        assert!(!output.status.success(), "{url}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Every setting that safety relies on is in force on fencepost's own connections, whatever the
 //! defaults of the role and the database are.
 
+use futures_util::future::join_all;
+
 use crate::harness::{
     eventually,
     fencepost::Fencepost,
@@ -97,19 +99,22 @@ async fn connections_are_named_and_bounded() {
     const READERS: usize = 2;
     const FOR_THE_AUDIT: usize = 1;
     let url = postgres::database().await;
-    let server = Fencepost::start(&url, &["--store-connections", &WRITERS.to_string()]);
+    // One connection does for as many writes as one queue holds. It takes more at once to need all.
+    let flags = ["--store-connections", &WRITERS.to_string(), "--queue", "4"];
+    let server = Fencepost::start(&url, &flags);
     server.wait_until_ready().await;
     let client = server.client();
-    for number in 0..50 {
-        answer(client.put(&format!("bounded/{number}"), 1, "x")).await;
-        answer(client.read(&format!("bounded/{number}"))).await;
-    }
-
-    let open: i64 = fetch(
-        &url,
-        "SELECT count(*) FROM pg_stat_activity
-         WHERE application_name = 'fencepost' AND datname = current_database()",
-    )
+    let open = async || {
+        let count = "SELECT count(*) FROM pg_stat_activity
+                     WHERE application_name = 'fencepost' AND datname = current_database()";
+        fetch::<i64>(&url, count).await
+    };
+    let all = i64::try_from(WRITERS + READERS + FOR_THE_AUDIT).unwrap();
+    eventually("all connections are in use", || async {
+        let keys: Vec<String> = (0..50).map(|number| format!("bounded/{number}")).collect();
+        join_all(keys.iter().map(|key| answer(client.put(key, 1, "x")))).await;
+        join_all(keys.iter().map(|key| answer(client.read(key)))).await;
+        open().await == all
+    })
     .await;
-    assert_eq!(open, i64::try_from(WRITERS + READERS + FOR_THE_AUDIT).unwrap());
 }

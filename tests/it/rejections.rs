@@ -3,6 +3,7 @@
 mod audit;
 mod command;
 mod flood;
+mod reasons;
 mod stream;
 
 use serde_json::{Value, json};
@@ -150,6 +151,31 @@ on_each_store! {
         // A lock that is lost is no write.
         assert_eq!(answer(client.renew("k", first)).await.problem(), "lock-lost");
         assert_eq!(rejections(&client, "").await.len(), 1);
+    }
+}
+
+on_each_store! {
+    /// The lock service is asked, off the way of the write.
+    async fn whoever_overtook_it_by_way_of_another_fencepost_is_found_out(store: TestStore) {
+        let flags = ["--authority", "store"];
+        let [here, there] =
+            [Fencepost::with(&store, &flags).await, Fencepost::with(&store, &flags).await];
+        let client = here.client();
+        let first = client.lock("lock", std::time::Duration::from_secs(30)).await;
+        assert_eq!(answer(client.release("lock", first)).await.status, 204);
+        let terms = json!({"ttl_ms": 600_000, "owner": "billing-8"});
+        let second = answer(there.client().acquire("lock", &terms)).await;
+        assert_eq!(second.status, 201, "{}", second.text());
+        let late = client.put("orders/42", first, "late").header("X-Fencing-Scope", "lock");
+        assert_eq!(answer(late).await.problem(), "stale-token");
+        for server in [&here, &there] {
+            let client = server.client();
+            eventually("it is named, here and in the store", || async {
+                let found = rejections(&client, "").await;
+                found.first().is_some_and(|rejection| rejection["overtaken_by"] == "billing-8")
+            })
+            .await;
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use crate::harness::{
-    fencepost::{Fencepost, run, run_with},
+    fencepost::{Fencepost, run, run_discreetly, run_with},
     postgres,
 };
 
@@ -35,19 +35,44 @@ fn not_by_config_wherever_it_came_from() {
     let url = format!("postgres://app:{SECRET}@db.example/orders");
     let (_held, store_file) = file_with(&url);
     let (_held_too, config_file) = file_with(&format!("store = \"{url}\""));
-    for output in [
-        run(&["config", "--store", &url]),
-        run_with(&["config"], |command| {
-            command.env("FENCEPOST_STORE", &url);
-        }),
-        run(&["config", "--config", &config_file]),
-    ] {
+    for output in
+        [run_discreetly(&["config", "--store", &url]), run(&["config", "--config", &config_file])]
+    {
         let words = keeps_it(&output);
         assert!(words.contains("postgres://app:***@db.example/orders"), "{words}");
     }
     keeps_it(&run(&["config", "--store-file", &store_file]));
     let in_query = format!("postgres://db.example/orders?user=app&password={SECRET}");
-    assert!(keeps_it(&run(&["config", "--store", &in_query])).contains("db.example"));
+    let shown = keeps_it(&run_discreetly(&["config", "--store", &in_query]));
+    assert!(shown.contains("db.example"), "{shown}");
+}
+
+/// `ps` would show it to everybody.
+#[test]
+fn not_taken_as_an_argument() {
+    for (flags, instead) in [
+        (&["--store", "postgres://u:s3cret@h/d"][..], "FENCEPOST_STORE"),
+        (&["--store=postgres://h/d?user=u&password=s3cret"], "--store-file"),
+        (&["--authority", "etcd://u:s3cret@h:1"], "FENCEPOST_AUTHORITY"),
+        (
+            &["--authority", "etcd://h:1", "--etcd-user", "u", "--etcd-password", "s3cret"],
+            "--etcd-password-file",
+        ),
+    ] {
+        let mut commands = vec!["serve", "config", "check"];
+        if flags[0].starts_with("--store") {
+            commands.push("migrate");
+        }
+        for command in commands {
+            let output = run(&[&[command], flags].concat());
+            let words = keeps_it(&output);
+            assert_eq!(output.status.code(), Some(64), "{command} {flags:?}: {words}");
+            assert!(words.contains(instead) && words.contains("arguments"), "{words}");
+        }
+    }
+    // What a flag overrides does no harm.
+    let overridden = ["config", "--store", "postgres://u:s3cret@h/d", "--store", "sqlite:a.db"];
+    assert!(run(&overridden).status.success());
 }
 
 #[test]
@@ -131,7 +156,7 @@ async fn not_in_the_log() {
 
 #[test]
 fn not_by_a_migration_that_fails() {
-    let output = run(&["migrate", "--store", "postgres://u:s3cret@127.0.0.1:1/d"]);
+    let output = run_discreetly(&["migrate", "--store", "postgres://u:s3cret@127.0.0.1:1/d"]);
     keeps_it(&output);
     assert_eq!(output.status.code(), Some(69));
 }
@@ -143,10 +168,7 @@ fn not_of_an_etcd() {
     let (_held_too, config_file) = file_with(&format!("authority = \"{url}\""));
     let (_and_too, password_file) = file_with(SECRET);
     for output in [
-        run(&["config", "--authority", &url]),
-        run_with(&["config"], |command| {
-            command.env("FENCEPOST_AUTHORITY", &url);
-        }),
+        run_discreetly(&["config", "--authority", &url]),
         run(&["config", "--config", &config_file]),
     ] {
         let shown = keeps_it(&output);
@@ -155,7 +177,7 @@ fn not_of_an_etcd() {
     let shown = keeps_it(&run(&["config", "--authority-file", &authority_file]));
     assert!(shown.contains(&format!("authority-file = \"{authority_file}\"")), "{shown}");
     let plain = ["config", "--authority", "etcd://db.example:2379", "--etcd-user", "app"];
-    let shown = keeps_it(&run(&[&plain[..], &["--etcd-password", SECRET]].concat()));
+    let shown = keeps_it(&run_discreetly(&[&plain[..], &["--etcd-password", SECRET]].concat()));
     assert!(shown.contains("etcd-password = \"***\""), "{shown}");
     keeps_it(&run(&[&plain[..], &["--etcd-password-file", &password_file]].concat()));
     for wrong in ["etcd://u:s3cret@h", "etcd://u:s3@s3cret@h:1", "etcd://u:s3cret@h:1/x", "s3cret"]

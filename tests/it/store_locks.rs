@@ -37,6 +37,7 @@ pub fn ask(name: &str, ttl: Duration, wait: Duration) -> Ask {
     Ask {
         name: key(name),
         owner: format!("somebody who wants {name}"),
+        identity: None,
         ttl,
         until: Instant::now() + wait,
         gone: CancellationToken::new(),

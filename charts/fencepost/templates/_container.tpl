@@ -55,6 +55,45 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
+{{/* What the shared proxy lets itself be convinced by. */}}
+{{- define "fencepost.accessArgs" -}}
+{{- $values := .values }}
+{{- if $values.tls.secretName }}
+- --tls-cert=/etc/fencepost/tls/tls.crt
+- --tls-key=/etc/fencepost/tls/tls.key
+{{- if $values.tls.clientCertificates }}
+- --tls-client-ca=/etc/fencepost/tls/ca.crt
+{{- end }}
+{{- end }}
+{{- with $values.auth }}
+{{- if .tokensSecretName }}
+- --tokens-file=/etc/fencepost/tokens/tokens
+{{- end }}
+{{- if .serviceAccounts.issuer }}
+- --jwt-keys=https://kubernetes.default.svc/openid/v1/jwks
+- --jwt-keys-ca=/etc/fencepost/issuer/ca.crt
+- --jwt-keys-token-file=/etc/fencepost/issuer/token
+- {{ printf "--jwt-issuer=%s" .serviceAccounts.issuer | quote }}
+- {{ printf "--jwt-audience=%s" .serviceAccounts.audience | quote }}
+{{- end }}
+{{- if .policyConfigMapName }}
+- --policy=/etc/fencepost/policy/policy.toml
+{{- end }}
+{{- end }}
+{{- if $values.insecure }}
+- --insecure
+{{- end }}
+{{- end }}
+
+{{/* It would refuse to start. Better to hear of it before that. */}}
+{{- define "fencepost.mustBeGuarded" -}}
+{{- $values := .values }}
+{{- $known := or $values.auth.tokensSecretName $values.auth.serviceAccounts.issuer $values.tls.clientCertificates (hasKey $values.settings "jwt-keys") }}
+{{- if and .shared (not $values.insecure) (not (and $values.tls.secretName $known)) }}
+{{- fail "fencepost: whoever reaches the shared proxy could read, write and lock everything. Set tls.secretName and one of auth.tokensSecretName, auth.serviceAccounts.issuer and tls.clientCertificates; or insecure=true if you accept that (docs/access.md)" }}
+{{- end }}
+{{- end }}
+
 {{- define "fencepost.serveArgs" -}}
 {{- $values := .values }}
 {{- $everywhere := ternary "[::]" "0.0.0.0" $values.ipv6 }}
@@ -62,6 +101,11 @@ seccompProfile:
 - {{ printf "--listen=%s:7420" (ternary $everywhere "127.0.0.1" .shared) | quote }}
 - {{ printf "--admin-listen=%s:7421" $everywhere | quote }}
 {{ include "fencepost.connectionArgs" . | trim }}
+{{- if .shared }}
+{{- with include "fencepost.accessArgs" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
 - --drain={{ int64 $values.drainSeconds }}s
 {{- range $name, $value := $values.settings }}
 {{- /* Helm reads whole numbers as floating point ones. */}}
@@ -102,7 +146,28 @@ seccompProfile:
   mountPath: /etc/fencepost/etcd-tls
   readOnly: true
 {{- end }}
-{{- if not .shared }}
+{{- if .shared }}
+{{- if $values.tls.secretName }}
+- name: fencepost-tls
+  mountPath: /etc/fencepost/tls
+  readOnly: true
+{{- end }}
+{{- if $values.auth.tokensSecretName }}
+- name: fencepost-tokens
+  mountPath: /etc/fencepost/tokens
+  readOnly: true
+{{- end }}
+{{- if $values.auth.policyConfigMapName }}
+- name: fencepost-policy
+  mountPath: /etc/fencepost/policy
+  readOnly: true
+{{- end }}
+{{- if $values.auth.serviceAccounts.issuer }}
+- name: fencepost-issuer
+  mountPath: /etc/fencepost/issuer
+  readOnly: true
+{{- end }}
+{{- else }}
 {{- /* A pod's token goes into every container, unless something is there already. */}}
 - name: fencepost-no-token
   mountPath: /var/run/secrets/kubernetes.io/serviceaccount
@@ -146,7 +211,46 @@ seccompProfile:
     secretName: {{ $values.etcd.tlsSecretName | quote }}
     defaultMode: 0444
 {{- end }}
-{{- if not .shared }}
+{{- if .shared }}
+{{- if $values.tls.secretName }}
+- name: fencepost-tls
+  secret:
+    secretName: {{ $values.tls.secretName | quote }}
+    defaultMode: 0444
+{{- end }}
+{{- if $values.auth.tokensSecretName }}
+- name: fencepost-tokens
+  secret:
+    secretName: {{ $values.auth.tokensSecretName | quote }}
+    defaultMode: 0444
+    items:
+      - key: {{ $values.auth.tokensSecretKey | quote }}
+        path: tokens
+{{- end }}
+{{- if $values.auth.policyConfigMapName }}
+- name: fencepost-policy
+  configMap:
+    name: {{ $values.auth.policyConfigMapName | quote }}
+    items:
+      - key: {{ $values.auth.policyKey | quote }}
+        path: policy.toml
+{{- end }}
+{{- if $values.auth.serviceAccounts.issuer }}
+{{- /* The API server wants to know who asks for its keys. Nothing else is done with this token. */}}
+- name: fencepost-issuer
+  projected:
+    defaultMode: 0444
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3600
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - key: ca.crt
+              path: ca.crt
+{{- end }}
+{{- else }}
 - name: fencepost-no-token
   emptyDir:
     sizeLimit: 1Mi
@@ -181,6 +285,7 @@ says which of the two it is.
 {{- define "fencepost.container" -}}
 {{- $values := .values }}
 {{- include "fencepost.mustHaveStore" . -}}
+{{- include "fencepost.mustBeGuarded" . -}}
 image: {{ include "fencepost.image" . | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 args:

@@ -28,7 +28,7 @@ const EXPLANATIONS = {
       howFar(lagOf(r)),
       lagOf(r) === null ? "" : r.overtaken_by
         ? `It was overtaken by “${visible(r.overtaken_by)}”, who was granted token ${r.mark}.`
-        : "Who overtook it is not known here: that lock was granted by another fencepost, or a while ago.",
+        : "Who overtook it is not known yet, or no longer: that lock was granted by another fencepost, and may have been given up since.",
     ],
     todo: [
       "The client must stop, and acquire the lock again before it writes. The same token will never be good again.",

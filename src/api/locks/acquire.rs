@@ -20,6 +20,7 @@ use crate::{
         problem::{Kind, Problem},
         render,
     },
+    auth::{access::Subject, policy::Right},
     authority::Grant,
     locks::{Acquired, Wish},
     token::{Key, Token},
@@ -119,14 +120,22 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
     let (parts, body) = request.into_parts();
     // As with every body: it is taken off the wire even if the rest is no good.
     let body = api.receive(&parts.headers, body).await;
-    let locks = api.locks()?;
     let name = super::name(&parts.uri, &parts.headers)?;
+    let access = api.access(&parts.extensions);
+    let locks = api.guarded.locks(access.lock(&name)?)?;
     let form = accept::form(&parts.headers)?;
-    let wish = wish(name.clone(), &parts.headers, &body?)?;
-    let place = if form == Form::Events { Some(locks.stream()?) } else { None };
-    match (locks.acquire(wish).await?, place) {
+    let mut wish = wish(name.clone(), &parts.headers, &body?)?;
+    wish.identity = access.identity().cloned();
+    let place = if form == Form::Events { Some(locks.stream(access.identity())?) } else { None };
+    let acquired = locks.acquire(wish).await?;
+    // What is not taken is given back.
+    access.still_lock(&name)?;
+    match (acquired, place) {
         (Acquired::Granted(handover), None) => Ok(granted(&handover.take())),
-        (Acquired::Granted(handover), Some(place)) => Ok(hold::response(handover, place)),
+        (Acquired::Granted(handover), Some(place)) => {
+            let lost = access.lost(Right::Lock, Subject::Key(name));
+            Ok(hold::response(handover, place, lost))
+        }
         (Acquired::Held(holder), _) => Err(Problem::lock_held(name, holder.as_ref())),
     }
 }
@@ -156,6 +165,7 @@ fn wish(name: Key, headers: &HeaderMap, body: &[u8]) -> Result<Wish, Problem> {
     Ok(Wish {
         name,
         owner: owner(terms.owner)?.or(client).unwrap_or_default(),
+        identity: None,
         ttl: Duration::from_millis(ttl),
         wait: Duration::from_millis(wait),
     })

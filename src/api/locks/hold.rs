@@ -12,15 +12,13 @@ use axum::response::{
 };
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, Interval, MissedTickBehavior, interval_at},
-};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use utoipa::ToSchema;
 
 use super::{acquire::Granted, milliseconds};
 use crate::{
     api::events,
+    limits::Place,
     locks::{Handover, Keeper, Loss},
     token::{Key, Token},
 };
@@ -46,7 +44,7 @@ struct Lost<'a> {
 struct Hold {
     keeper: Keeper,
     pings: Interval,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 enum Next {
@@ -55,13 +53,18 @@ enum Next {
     Nothing,
 }
 
-pub fn response(handover: Handover, place: OwnedSemaphorePermit) -> Response {
+/// `lost`: returns when the client no longer may. The stream ends then, and with it the hold.
+pub fn response(
+    handover: Handover,
+    place: Place,
+    lost: impl Future<Output = ()> + Send + 'static,
+) -> Response {
     let keeper = handover.keep();
     let silence = LONGEST_SILENCE.min(keeper.grant().ttl / 3);
     let mut pings = interval_at(Instant::now() + silence, silence);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let hold = Hold { keeper, pings, _place: place };
-    let events = stream::unfold(Next::Granted(hold), step);
+    let events = stream::unfold(Next::Granted(hold), step).take_until(lost);
     events::response(Sse::new(events.map(Ok::<_, Infallible>)))
 }
 

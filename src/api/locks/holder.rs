@@ -43,10 +43,11 @@ struct Renewed {
     )
 )]
 pub async fn renew(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
-    let locks = api.locks()?;
     let name = super::name(request.uri(), request.headers())?;
+    let access = api.access(request.extensions());
+    let locks = api.guarded.locks(access.lock(&name)?)?;
     let token = token(request.headers())?;
-    match locks.renew(name.clone(), token).await? {
+    match locks.renew_for(access.identity(), name.clone(), token).await? {
         Some(ttl) => Ok(render::json(StatusCode::OK, &Renewed { ttl_ms: milliseconds(ttl) })),
         None => Err(Problem::lock_lost(name, token)),
     }
@@ -68,10 +69,11 @@ pub async fn renew(State(api): State<Api>, request: Request) -> Result<Response,
     )
 )]
 pub async fn release(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
-    let locks = api.locks()?;
     let name = super::name(request.uri(), request.headers())?;
+    let access = api.access(request.extensions());
+    let locks = api.guarded.locks(access.lock(&name)?)?;
     let token = token(request.headers())?;
-    if locks.release(name.clone(), token).await? {
+    if locks.release_for(access.identity(), name.clone(), token).await? {
         Ok(render::empty(StatusCode::NO_CONTENT))
     } else {
         Err(Problem::lock_lost(name, token))

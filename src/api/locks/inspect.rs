@@ -17,6 +17,7 @@ use crate::{
         problem::Problem,
         render,
     },
+    auth::{access::Subject, policy::Right},
     authority::LockState,
     token::Key,
 };
@@ -61,12 +62,14 @@ struct Lock<'a> {
     )
 )]
 pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
-    let locks = api.locks()?;
     let name = super::name(request.uri(), request.headers())?;
+    let access = api.access(request.extensions());
+    let locks = api.guarded.locks(access.read(&name)?)?;
     if accept::form(request.headers())? == Form::Events {
-        return watch::response(locks, name).await;
+        let lost = access.clone().lost(Right::Read, Subject::Key(name.clone()));
+        return watch::response(locks, name, access.identity(), lost).await;
     }
-    let LockState { holder, waiters } = locks.inspect(name.clone()).await?;
+    let LockState { holder, waiters, .. } = locks.inspect(name.clone()).await?;
     let holder = holder.as_ref();
     let lock = Lock {
         name: &name,

@@ -1,8 +1,8 @@
 //! `GET /v1/locks?prefix=&after=&limit=`: the locks that are held, in byte order.
 
 use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
+    extract::{Request, State},
+    http::StatusCode,
     response::Response,
 };
 use serde::Serialize;
@@ -49,9 +49,10 @@ struct Entry<'a> {
         openapi::LockProblems,
     )
 )]
-pub async fn get(State(api): State<Api>, uri: Uri) -> Result<Response, Problem> {
-    let locks = api.locks()?;
-    let page = listing::page(uri.query().unwrap_or_default())?;
+pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+    let page = listing::page(request.uri().query().unwrap_or_default())?;
+    let permit = api.access(request.extensions()).list(&page.prefix)?;
+    let locks = api.guarded.locks(permit)?;
     let limit = page.limit as usize;
     // One more than asked for tells whether there is another page.
     let mut found = locks.list(Page { limit: page.limit + 1, ..page }).await?;

@@ -53,6 +53,10 @@ impl From<LockError> for Problem {
                 tracing::warn!(%error, "the lock service failed a request");
                 unavailable("the lock service cannot be asked; try again")
             }
+            LockError::NotTheirs => Self::new(
+                Kind::Forbidden,
+                "nothing was changed: this lock was not granted to you; acquire it yourself",
+            ),
             LockError::TooLate => {
                 unavailable("the lock's lease ended before it could be handed over; try again")
             }
@@ -61,10 +65,7 @@ impl From<LockError> for Problem {
                 "the lock was not granted in time; try again with another instance",
             ),
             LockError::Lost => unavailable("the request was lost on its way; try again"),
-            LockError::Overloaded => Self::new(
-                Kind::Overloaded,
-                "as many requests wait for locks, or follow them, as may; try again after a moment",
-            ),
+            LockError::OverLimit(over) => over.into(),
             LockError::Claim(error) => not_claimed(&error),
         }
     }
@@ -80,6 +81,7 @@ fn not_claimed(error: &EngineError) -> Problem {
     let kind = match error {
         EngineError::Overloaded => Kind::Overloaded,
         EngineError::ShuttingDown => Kind::ShuttingDown,
+        EngineError::NotTheirs => Kind::Forbidden,
         EngineError::Authority(_) => Kind::AuthorityUnavailable,
         EngineError::Store(
             StoreError::Unavailable(_)

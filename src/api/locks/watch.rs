@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::HolderNow;
 use crate::{
     api::{events, problem::Problem},
+    auth::Identity,
     authority::LockEvent,
     locks::Locks,
     server::Lingering,
@@ -42,9 +43,15 @@ struct Ended<'a> {
     token: i64,
 }
 
-pub async fn response(locks: &Locks, name: Key) -> Result<Response, Problem> {
-    let place = locks.stream()?;
-    let events = locks.watch(name.clone()).await?.take_until(locks.closing());
+/// `lost`: returns when the client no longer may.
+pub async fn response(
+    locks: &Locks,
+    name: Key,
+    who: Option<&Identity>,
+    lost: impl Future<Output = ()> + Send + 'static,
+) -> Result<Response, Problem> {
+    let place = locks.stream(who)?;
+    let events = locks.watch(name.clone()).await?.take_until(locks.closing()).take_until(lost);
     let events = events.map(move |event| {
         let _ = &place;
         Ok::<_, Infallible>(render(&name, &event))

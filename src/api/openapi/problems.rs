@@ -51,13 +51,17 @@ pub struct HolderProblems;
 
 impl IntoResponses for RequestProblems {
     fn responses() -> Responses {
-        of_request([StatusCode::BAD_REQUEST])
+        of_request([StatusCode::BAD_REQUEST, StatusCode::TOO_MANY_REQUESTS])
     }
 }
 
 impl IntoResponses for ReadProblems {
     fn responses() -> Responses {
-        of_request([StatusCode::BAD_REQUEST, StatusCode::SERVICE_UNAVAILABLE])
+        of_request([
+            StatusCode::BAD_REQUEST,
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ])
     }
 }
 
@@ -74,6 +78,7 @@ impl IntoResponses for WriteProblems {
             StatusCode::CONFLICT,
             StatusCode::UNPROCESSABLE_ENTITY,
             StatusCode::PRECONDITION_REQUIRED,
+            StatusCode::TOO_MANY_REQUESTS,
             StatusCode::SERVICE_UNAVAILABLE,
             StatusCode::GATEWAY_TIMEOUT,
         ])
@@ -152,7 +157,7 @@ fn of_lock<const N: usize>(statuses: [StatusCode; N]) -> Responses {
 }
 
 /// `BadRequest` for 400.
-fn name(status: StatusCode) -> String {
+pub fn name(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().replace(' ', "")
 }
 
@@ -197,7 +202,14 @@ fn response(status: StatusCode) -> Response {
     if REFUSALS.contains(&status) {
         headers.insert("ETag".into(), header_ref("ETag"));
     }
-    if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status) {
+    if status == StatusCode::UNAUTHORIZED {
+        let mut how = Header::new(ObjectBuilder::new().schema_type(Type::String).build());
+        how.description = Some("How to prove who asks".into());
+        headers.insert("WWW-Authenticate".into(), how.into());
+    }
+    let later =
+        [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS, StatusCode::LOCKED];
+    if later.contains(&status) {
         let mut seconds = Header::new(ObjectBuilder::new().schema_type(Type::Integer).build());
         seconds.description = Some("In how many seconds to try again".into());
         headers.insert("Retry-After".into(), seconds.into());

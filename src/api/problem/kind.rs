@@ -15,6 +15,10 @@ pub enum Kind {
     InvalidKey,
     /// 400
     InvalidRequest,
+    /// 401
+    Unauthenticated,
+    /// 403
+    Forbidden,
     /// 404
     NotFound,
     /// 405
@@ -43,6 +47,8 @@ pub enum Kind {
     LockHeld,
     /// 428
     TokenRequired,
+    /// 429
+    OverLimit,
     /// 503
     Overloaded,
     /// 503
@@ -66,11 +72,13 @@ impl Kind {
         }
     }
 
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::InvalidToken,
         Self::InvalidSeq,
         Self::InvalidKey,
         Self::InvalidRequest,
+        Self::Unauthenticated,
+        Self::Forbidden,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::NotAcceptable,
@@ -85,6 +93,7 @@ impl Kind {
         Self::UnissuedToken,
         Self::LockHeld,
         Self::TokenRequired,
+        Self::OverLimit,
         Self::Overloaded,
         Self::StoreUnavailable,
         Self::AuthorityUnavailable,
@@ -92,9 +101,10 @@ impl Kind {
         Self::OutcomeUnknown,
     ];
 
-    /// The problem's `type`.
-    pub fn urn(self) -> String {
-        format!("urn:fencepost:{}", self.name())
+    /// Its type in a word, for logs and metrics.
+    pub fn name(self) -> &'static str {
+        const SPACE: &str = "urn:fencepost:";
+        &self.urn()[SPACE.len()..]
     }
 
     pub fn status(self) -> StatusCode {
@@ -102,6 +112,8 @@ impl Kind {
             Self::InvalidToken | Self::InvalidSeq | Self::InvalidKey | Self::InvalidRequest => {
                 StatusCode::BAD_REQUEST
             }
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -113,6 +125,7 @@ impl Kind {
             Self::SeqReused | Self::UnissuedToken => StatusCode::UNPROCESSABLE_ENTITY,
             Self::LockHeld => StatusCode::LOCKED,
             Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
+            Self::OverLimit => StatusCode::TOO_MANY_REQUESTS,
             Self::Overloaded
             | Self::StoreUnavailable
             | Self::AuthorityUnavailable
@@ -121,31 +134,35 @@ impl Kind {
         }
     }
 
-    pub fn name(self) -> &'static str {
+    /// The problem's `type`.
+    pub fn urn(self) -> &'static str {
         match self {
-            Self::InvalidToken => "invalid-token",
-            Self::InvalidSeq => "invalid-seq",
-            Self::InvalidKey => "invalid-key",
-            Self::InvalidRequest => "invalid-request",
-            Self::NotFound => "not-found",
-            Self::MethodNotAllowed => "method-not-allowed",
-            Self::NotAcceptable => "not-acceptable",
-            Self::RequestTimeout => "request-timeout",
-            Self::StaleToken => "stale-token",
-            Self::OutOfOrder => "out-of-order",
-            Self::LockLost => "lock-lost",
-            Self::VersionMismatch => "version-mismatch",
-            Self::TooLarge => "too-large",
-            Self::UnsupportedMediaType => "unsupported-media-type",
-            Self::SeqReused => "seq-reused",
-            Self::UnissuedToken => "unissued-token",
-            Self::LockHeld => "lock-held",
-            Self::TokenRequired => "token-required",
-            Self::Overloaded => "overloaded",
-            Self::StoreUnavailable => "store-unavailable",
-            Self::AuthorityUnavailable => "authority-unavailable",
-            Self::ShuttingDown => "shutting-down",
-            Self::OutcomeUnknown => "outcome-unknown",
+            Self::InvalidToken => "urn:fencepost:invalid-token",
+            Self::InvalidSeq => "urn:fencepost:invalid-seq",
+            Self::InvalidKey => "urn:fencepost:invalid-key",
+            Self::InvalidRequest => "urn:fencepost:invalid-request",
+            Self::Unauthenticated => "urn:fencepost:unauthenticated",
+            Self::Forbidden => "urn:fencepost:forbidden",
+            Self::NotFound => "urn:fencepost:not-found",
+            Self::MethodNotAllowed => "urn:fencepost:method-not-allowed",
+            Self::NotAcceptable => "urn:fencepost:not-acceptable",
+            Self::RequestTimeout => "urn:fencepost:request-timeout",
+            Self::StaleToken => "urn:fencepost:stale-token",
+            Self::OutOfOrder => "urn:fencepost:out-of-order",
+            Self::LockLost => "urn:fencepost:lock-lost",
+            Self::VersionMismatch => "urn:fencepost:version-mismatch",
+            Self::TooLarge => "urn:fencepost:too-large",
+            Self::UnsupportedMediaType => "urn:fencepost:unsupported-media-type",
+            Self::SeqReused => "urn:fencepost:seq-reused",
+            Self::UnissuedToken => "urn:fencepost:unissued-token",
+            Self::LockHeld => "urn:fencepost:lock-held",
+            Self::TokenRequired => "urn:fencepost:token-required",
+            // The status says whether it is this client that asks for much, or all of them.
+            Self::OverLimit | Self::Overloaded => "urn:fencepost:overloaded",
+            Self::StoreUnavailable => "urn:fencepost:store-unavailable",
+            Self::AuthorityUnavailable => "urn:fencepost:authority-unavailable",
+            Self::ShuttingDown => "urn:fencepost:shutting-down",
+            Self::OutcomeUnknown => "urn:fencepost:outcome-unknown",
         }
     }
 
@@ -155,6 +172,8 @@ impl Kind {
             Self::InvalidSeq => "The sequence number is not valid",
             Self::InvalidKey => "The key is not valid",
             Self::InvalidRequest => "The request is not valid",
+            Self::Unauthenticated => "Who asks has not been proved",
+            Self::Forbidden => "This is not allowed",
             Self::NotFound => "Not found",
             Self::MethodNotAllowed => "The method is not allowed here",
             Self::NotAcceptable => "There is no such representation",
@@ -169,6 +188,7 @@ impl Kind {
             Self::UnissuedToken => "The token has not been issued",
             Self::LockHeld => "Somebody else holds the lock",
             Self::TokenRequired => "A fencing token is required",
+            Self::OverLimit => "A limit is reached",
             Self::Overloaded => "Too many requests are waiting",
             Self::StoreUnavailable => "The store cannot be used at the moment",
             Self::AuthorityUnavailable => "The lock service cannot be used at the moment",
@@ -182,6 +202,7 @@ impl Kind {
         matches!(
             self,
             Self::RequestTimeout
+                | Self::OverLimit
                 | Self::Overloaded
                 | Self::StoreUnavailable
                 | Self::AuthorityUnavailable

@@ -1,6 +1,6 @@
 //! Rejections as they happen, as events.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     http::HeaderMap,
@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::{Document, query::Asked};
 use crate::{
     api::{
-        Api, events,
+        events,
         problem::{Kind, Problem},
     },
-    rejections::{Id, News},
+    rejections::{Id, News, Rejections},
     server::Lingering,
 };
 
@@ -31,19 +31,24 @@ struct Dropped {
     count: u64,
 }
 
-pub fn response(api: &Api, asked: Asked, headers: &HeaderMap) -> Result<Response, Problem> {
-    let rejections = api.engine.rejections();
+/// `until`: returns when it is to end, though its client would stay.
+pub fn response(
+    rejections: &Arc<Rejections>,
+    asked: Asked,
+    headers: &HeaderMap,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> Result<Response, Problem> {
     // One that is not ours says nothing: what came after it is not known here.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.and_then(|id| id.parse::<Id>().ok());
     let follower = rejections.follow(asked.filter, last).ok_or_else(|| {
         let detail = "as many connections follow the rejections as may; try again later";
-        Problem::new(Kind::Overloaded, detail)
+        Problem::new(Kind::OverLimit, detail).retry_after(Duration::ZERO)
     })?;
     let news =
         stream::unfold(follower, async |mut follower| Some((follower.news().await, follower)));
     let events = news
-        .take_until(api.closing.clone().cancelled_owned())
+        .take_until(until)
         .flat_map(|news| stream::iter(render(&news)).map(Ok::<_, Infallible>));
     let silence = KeepAlive::new().interval(LONGEST_SILENCE);
     let mut response = events::response(Sse::new(events).keep_alive(silence));

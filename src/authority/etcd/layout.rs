@@ -9,7 +9,7 @@
 
 use etcd_client::KeyValue;
 
-use crate::token::Key;
+use crate::{auth::Identity, token::Key};
 
 /// Turns names of locks into keys and back.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Entry {
     /// The revision that the key was created at: its place in the queue, and the token's low bits.
     pub created: i64,
     /// Known where its value was read, too.
-    pub owner: Option<String>,
+    pub value: Option<Value>,
 }
 
 impl Layout {
@@ -91,14 +91,37 @@ impl Entry {
             key: pair.key().to_vec(),
             lease: pair.lease(),
             created: pair.create_revision(),
-            owner: None,
+            value: None,
         }
     }
 }
 
-pub fn owner_in(pair: &KeyValue) -> String {
-    // Somebody else's value may be anything.
-    String::from_utf8_lossy(pair.value()).into_owned()
+/// What an entry says of whoever made it: the owner's name as it is, so that a person finds it with
+/// `etcdctl`; and after a NUL, which no name has, the identity that was proved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    pub owner: String,
+    pub identity: Option<Identity>,
+}
+
+impl Value {
+    pub fn of(pair: &KeyValue) -> Self {
+        // Somebody else's value may be anything.
+        let text = String::from_utf8_lossy(pair.value());
+        match text.split_once('\0') {
+            Some((owner, identity)) => {
+                Self { owner: owner.into(), identity: Identity::checked(identity) }
+            }
+            None => Self { owner: text.into_owned(), identity: None },
+        }
+    }
+
+    pub fn encode(&self) -> String {
+        match &self.identity {
+            Some(identity) => format!("{}\0{identity}", self.owner),
+            None => self.owner.clone(),
+        }
+    }
 }
 
 /// The key after all those that start with `prefix`, as etcd counts them.

@@ -11,8 +11,14 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTar
 use tokio::time::{Instant, sleep};
 
 use super::{
-    EtcdAuthority, Held, epoch, layout::Entry, leases::Lease, members::PATIENCE, pairs_of,
-    trouble::Trouble, view::KEYS, vigil::Watched,
+    EtcdAuthority, Held, epoch,
+    layout::{Entry, Value},
+    leases::Lease,
+    members::PATIENCE,
+    pairs_of,
+    trouble::Trouble,
+    view::KEYS,
+    vigil::Watched,
 };
 use crate::{
     authority::{Ask, AuthorityError, Grant, Turn},
@@ -67,10 +73,16 @@ impl EtcdAuthority {
             }
             self.believed_held.remove(&ask.name);
         }
+        // Leases that were granted ahead are lost with an etcd that was wiped. That is no reason to call
+        // a lock held: even who has no time to wait gets another try.
+        let mut once_more = true;
         loop {
             let (mut place, entered) = match self.enter(ask).await? {
                 Some(entered) => entered,
-                None if is_over(ask) => return Ok(Turn::Held(None)),
+                None if ask.gone.is_cancelled() => return Ok(Turn::Held(None)),
+                None if is_over(ask) && !std::mem::take(&mut once_more) => {
+                    return Ok(Turn::Held(None));
+                }
                 None => continue,
             };
             match self.wait(ask, &mut place, entered).await {
@@ -111,11 +123,12 @@ impl EtcdAuthority {
     ) -> Result<Option<(Place, Entered)>, AuthorityError> {
         let key = self.layout.key(&ask.name, lease.id);
         let directory = self.layout.directory(&ask.name);
+        let value = Value { owner: ask.owner.clone(), identity: ask.identity.clone() }.encode();
         let entered = self
             .members
             .ask(PATIENCE, |mut client| {
                 let put = PutOptions::new().with_lease(lease.id);
-                let put = TxnOp::put(key.clone(), ask.owner.clone(), Some(put));
+                let put = TxnOp::put(key.clone(), value.clone(), Some(put));
                 let mine = TxnOp::get(key.clone(), Some(GetOptions::new().with_keys_only()));
                 let head = TxnOp::get(directory.clone(), Some(oldest()));
                 let nothing = Compare::create_revision(directory.clone(), CompareOp::Equal, 0);

@@ -10,10 +10,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     EtcdAuthority, epoch,
-    layout::{Entry, owner_in},
+    layout::{Entry, Value},
     pairs_of,
 };
 use crate::{
+    auth::Identity,
     authority::{AuthorityError, Holder, LockState},
     store::{Page, Sighting},
     token::Key,
@@ -50,8 +51,8 @@ impl EtcdAuthority {
     pub(super) async fn state_of(&self, name: &Key) -> Result<LockState, AuthorityError> {
         let View { queue, revision, epoch } = self.queue_of(name).await?;
         let Some(first) = queue.first() else { return Ok(LockState::default()) };
-        let holder = self.holder_of(name, first, revision, epoch).await?;
-        Ok(LockState { holder: Some(holder), waiters: queue.len() as u64 - 1 })
+        let (holder, granted_to) = self.holder_of(name, first, revision, epoch).await?;
+        Ok(LockState { holder: Some(holder), granted_to, waiters: queue.len() as u64 - 1 })
     }
 
     pub(super) async fn list_held(&self, page: &Page) -> Result<Vec<Holder>, AuthorityError> {
@@ -80,46 +81,49 @@ impl EtcdAuthority {
             .await?;
         stream::iter(heads)
             .map(|(name, entry)| async move {
-                self.holder_of(&name, &entry, seen.revision, epoch).await
+                let (holder, _) = self.holder_of(&name, &entry, seen.revision, epoch).await?;
+                Ok::<_, AuthorityError>(holder)
             })
             .buffered(AT_ONCE)
             .try_collect()
             .await
     }
 
-    /// The entry as its lock's holder.
+    /// The entry as its lock's holder, and whose grant it is.
     async fn holder_of(
         &self,
         name: &Key,
         entry: &Entry,
         revision: i64,
         epoch: u16,
-    ) -> Result<Holder, AuthorityError> {
-        let (left, owner) = tokio::join!(
+    ) -> Result<(Holder, Option<Identity>), AuthorityError> {
+        let (left, value) = tokio::join!(
             Box::pin(self.leases.time_left(entry.lease)),
-            Box::pin(self.owner_of(entry, revision)),
+            Box::pin(self.value_of(entry, revision)),
         );
-        Ok(Holder {
+        let Value { owner, identity } = value?;
+        let holder = Holder {
             name: name.clone(),
             token: epoch::token(epoch, entry.created)?,
-            owner: owner?,
+            owner,
             remaining: left?.map(|left| left.remaining).unwrap_or_default(),
-        })
+        };
+        Ok((holder, identity))
     }
 
-    /// The owner of an entry that was there at this revision, whether it still is or not.
-    pub(super) async fn owner_of(
+    /// What an entry says that was there at this revision, whether it still is or not.
+    pub(super) async fn value_of(
         &self,
         entry: &Entry,
         revision: i64,
-    ) -> Result<String, AuthorityError> {
-        if let Some(owner) = &entry.owner {
-            return Ok(owner.clone());
+    ) -> Result<Value, AuthorityError> {
+        if let Some(value) = &entry.value {
+            return Ok(value.clone());
         }
         let then = GetOptions::new().with_revision(revision);
         let get = TxnOp::get(entry.key.clone(), Some(then));
         let [pairs] = pairs_of(&self.transact(Txn::new().and_then([get])).await?);
-        Ok(pairs.first().map(owner_in).unwrap_or_default())
+        Ok(pairs.first().map(Value::of).unwrap_or_default())
     }
 
     /// Visits each key of a range without its value, all as they were at the revision that is

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     EtcdAuthority,
-    layout::{Entry, owner_in},
+    layout::{Entry, Value},
     members::PATIENCE,
     view::View,
 };
@@ -158,7 +158,7 @@ impl Watcher {
                 queue.extend(
                     entry
                         .filter(|_| !known)
-                        .map(|entry| Entry { owner: Some(owner_in(pair)), ..entry }),
+                        .map(|entry| Entry { value: Some(Value::of(pair)), ..entry }),
                 );
             }
         }
@@ -183,7 +183,7 @@ impl Watcher {
         }
         let (Some(head), Some(token)) = (head, token) else { return Ok(()) };
         // Where etcd does not say, the event goes without; the end of the watch is near.
-        let owner = self.authority.owner_of(head, view.revision).await.unwrap_or_default();
+        let value = self.authority.value_of(head, view.revision).await.unwrap_or_default();
         let asked = Instant::now();
         let left = self.authority.leases.time_left(head.lease).await.ok().flatten();
         let remaining = left.map(|left| left.remaining).unwrap_or_default();
@@ -195,7 +195,7 @@ impl Watcher {
             look_at: asked + left.map_or(SHORTEST, |left| (left.ttl / 4).max(SHORTEST)),
         });
         let name = self.name.clone();
-        self.tell(LockEvent::Granted(Holder { name, token, owner, remaining })).await
+        self.tell(LockEvent::Granted(Holder { name, token, owner: value.owner, remaining })).await
     }
 
     async fn was_released(&self, told: &Told) -> bool {

@@ -53,6 +53,7 @@ impl PlaceInQueue<'_> {
             name: self.ask.name.clone(),
             lease: self.waiting.lease().to_owned(),
             owner: self.ask.owner.clone(),
+            identity: self.ask.identity.clone(),
             ttl: self.ask.ttl,
             stays: !self.is_over(),
         };

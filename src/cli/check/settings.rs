@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::{
     finding::{Finding, Subject},
-    settings::{AuthorityUrl, Settings, Source, StoreUrl, TrustLevel},
+    settings::{AuthorityUrl, Settings, StoreUrl, TrustLevel},
 };
 
 pub fn examine(
@@ -14,34 +14,19 @@ pub fn examine(
     store: &StoreUrl,
     authority: &AuthorityUrl,
     trust: TrustLevel,
-    store_from: Source,
 ) -> Vec<Finding> {
     let says = format!("the store is {store}, the authority {authority}");
     let mut findings = vec![Finding::good(Subject::Settings, says)];
     if let StoreUrl::Postgres(url) = store {
-        let by_file = settings.store.store_file.is_some();
-        findings.extend(password(url, store_from == Source::Flag && !by_file));
+        if store.has_password() || settings.store.store_password_file.is_some() {
+            // As an argument it would have been refused.
+            let says = "it is kept out of the process list";
+            findings.push(Finding::good(Subject::Password, says));
+        }
         findings.push(encryption(url));
     }
     findings.push(believed(trust, authority));
     findings
-}
-
-fn password(url: &Url, on_the_command_line: bool) -> Option<Finding> {
-    let given =
-        url.password().is_some() || url.query_pairs().any(|(name, _)| name.contains("password"));
-    if !given {
-        return None;
-    }
-    Some(if on_the_command_line {
-        Finding::doubtful(
-            Subject::Password,
-            "it stands on the command line, where every user of the machine can read it",
-            "give --store-file, or FENCEPOST_STORE in the environment",
-        )
-    } else {
-        Finding::good(Subject::Password, "it is kept out of the process list")
-    })
 }
 
 fn encryption(url: &Url) -> Finding {

@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response, Url, header::HeaderName};
 use serde_json::Value;
 
-use super::{Address, Fencing, Precondition, Server};
+use super::{Address, Credentials, Fencing, Precondition, Server};
 use crate::{
     api,
     cli::{
@@ -23,14 +23,14 @@ const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(
 
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-pub fn client(patience: Duration) -> Result<reqwest::Client, Failure> {
+pub fn client(patience: Duration) -> reqwest::ClientBuilder {
     // Fails if it is already there, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .timeout(patience)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))
+    reqwest::Client::builder().timeout(patience).redirect(reqwest::redirect::Policy::none())
+}
+
+pub fn built(client: reqwest::ClientBuilder) -> Result<reqwest::Client, Failure> {
+    client.build().map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))
 }
 
 pub fn server_url(text: &str) -> Result<Url, String> {
@@ -66,7 +66,8 @@ impl Server {
 
 impl Address {
     pub fn of(url: &str) -> Result<Self, Failure> {
-        server_url(url).map(|url| Self { url }).map_err(Failure::Settings)
+        let credentials = Credentials::default();
+        server_url(url).map(|url| Self { url, credentials }).map_err(Failure::Settings)
     }
 
     /// `path` is `/v1/resources/` or the like.
@@ -84,7 +85,8 @@ impl Address {
             )));
         }
         let url = format!("{}{path}{}", self.url.as_str().trim_end_matches('/'), encoded(key));
-        Ok(client(PATIENCE)?.request(method, url))
+        let client = built(self.credentials.add_to(client(PATIENCE))?)?;
+        self.credentials.sign(client.request(method, url))
     }
 }
 

@@ -38,12 +38,9 @@ WHERE ($1 IS NULL OR key = $1) AND ($2 IS NULL OR reason = $2)
   AND r.at >= 'epoch'::timestamptz + $3 * interval '1 microsecond'
 ORDER BY r.at DESC, number DESC LIMIT $4";
 
-/// $1 before or null, $2 how many at most.
+/// $1 before or null, $2 how many at most. A function, since whoever serves may not delete.
 const DROP_OLDEST: &str = "
-DELETE FROM fencepost.rejections WHERE (fencepost, number) IN
-    (SELECT fencepost, number FROM fencepost.rejections
-     WHERE $1 IS NULL OR at < 'epoch'::timestamptz + $1 * interval '1 microsecond'
-     ORDER BY at LIMIT $2)";
+SELECT fencepost.drop_rejections('epoch'::timestamptz + $1::bigint * interval '1 microsecond', $2)";
 
 pub struct PostgresAudit {
     connection: Connection,
@@ -95,15 +92,15 @@ impl PostgresAudit {
 
     async fn drop_now(&mut self, before: Option<SystemTime>, most: u64) -> Result<u64, StoreError> {
         self.connection.begin_if_pooled().await?;
-        let dropped = sqlx::query(DROP_OLDEST)
+        let dropped: Result<i64, StoreError> = sqlx::query_scalar(DROP_OLDEST)
             .bind(before.map(microseconds))
             .bind(i64::try_from(most).unwrap_or(i64::MAX))
             .persistent(self.connection.keeps_statements())
-            .execute(self.connection.raw())
+            .fetch_one(self.connection.raw())
             .await
             .map_err(maybe_applied);
         self.connection.end_if_pooled(&dropped).await?;
-        Ok(dropped?.rows_affected())
+        Ok(dropped?.unsigned_abs())
     }
 }
 

@@ -6,6 +6,7 @@
 //! them again, and no prepared statement is expected to outlive it.
 
 use std::{
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -15,7 +16,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgDatabaseError, PgListener, PgPoolOptions, PgRow, PgSeverity},
 };
 
-use crate::store::StoreError;
+use crate::{settings::read_secret, store::StoreError};
 
 /// How long Postgres may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -28,7 +29,9 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// - a statement whose client is gone must not commit later;
 /// - a peer that vanished without a word must be noticed;
 /// - and a name of our own, which nobody else sets, tells whether they have all arrived.
-const PINNED: [(&str, &str); 7] = [
+const PINNED: [(&str, &str); 8] = [
+    // Nothing of ours goes by its short name, and nobody's function in `public` is taken for another.
+    ("search_path", "pg_catalog,pg_temp"),
     ("default_transaction_isolation", "read committed"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
@@ -73,6 +76,7 @@ const PIN_COMMIT: &str = "SELECT set_config('synchronous_commit', \
 const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
      SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+     SET LOCAL search_path = pg_catalog, pg_temp; \
      SET LOCAL idle_in_transaction_session_timeout = '10s'; \
      SET LOCAL client_connection_check_interval = '2s'; \
      SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
@@ -84,6 +88,7 @@ pub const READ_ONLY: &str =
 /// Opens connections to one database, and remembers whether a pooler stands in front of it.
 pub struct Connector {
     options: PgConnectOptions,
+    password_file: Option<PathBuf>,
     pooled: AtomicBool,
 }
 
@@ -91,6 +96,8 @@ pub struct Connection {
     inner: PgConnection,
     pooled: bool,
     patience: Patience,
+    /// Behind a pooler: the server that every transaction must still reach.
+    lineage: Option<String>,
 }
 
 impl Patience {
@@ -109,7 +116,19 @@ impl Connector {
             Some(_) => options,
             None => options.application_name("fencepost"),
         };
-        Self { options, pooled: AtomicBool::new(false) }
+        Self { options, password_file: None, pooled: AtomicBool::new(false) }
+    }
+
+    pub fn with_password_file(self, password_file: Option<PathBuf>) -> Self {
+        Self { password_file, ..self }
+    }
+
+    fn options(&self) -> Result<PgConnectOptions, StoreError> {
+        let options = self.options.clone();
+        let Some(path) = &self.password_file else { return Ok(options) };
+        let password = read_secret(path)
+            .map_err(|error| StoreError::Unavailable(format!("--store-password-file {error}")))?;
+        Ok(options.password(&password))
     }
 
     pub async fn connect(&self) -> Result<Connection, StoreError> {
@@ -130,9 +149,9 @@ impl Connector {
             tracing::info!("a transaction pooler stands in front of Postgres");
             self.pooled.store(true, Ordering::Relaxed);
         }
-        let options = self.options.clone().extra_float_digits(None).statement_cache_capacity(0);
+        let options = self.options()?.extra_float_digits(None).statement_cache_capacity(0);
         let inner = options.connect().await.map_err(refused_connection)?;
-        Ok(Connection { inner, pooled: true, patience })
+        Ok(Connection { inner, pooled: true, patience, lineage: None })
     }
 
     /// A connection that can be spoken to at any time. `None` behind a pooler: there it could not.
@@ -151,7 +170,7 @@ impl Connector {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .connect_with(self.pinned(Patience::Long))
+            .connect_with(self.pinned(Patience::Long)?)
             .await;
         let mut listener = match pool {
             Ok(pool) => PgListener::connect_with(&pool).await.map_err(StoreError::unavailable)?,
@@ -167,7 +186,7 @@ impl Connector {
 
     /// `None` where the settings were refused, or accepted and not applied: that is a pooler.
     async fn connect_directly(&self, patience: Patience) -> Result<Option<Connection>, StoreError> {
-        let mut inner = match self.pinned(patience).connect().await {
+        let mut inner = match self.pinned(patience)?.connect().await {
             Ok(inner) => inner,
             Err(error) if refuses_startup_parameters(&error) => return Ok(None),
             Err(error) => return Err(refused_connection(error)),
@@ -182,16 +201,16 @@ impl Connector {
             return Ok(None);
         }
         sqlx::raw_sql(PIN_COMMIT).execute(&mut inner).await.map_err(StoreError::unavailable)?;
-        Ok(Some(Connection { inner, pooled: false, patience }))
+        Ok(Some(Connection { inner, pooled: false, patience, lineage: None }))
     }
 
-    fn pinned(&self, patience: Patience) -> PgConnectOptions {
+    fn pinned(&self, patience: Patience) -> Result<PgConnectOptions, StoreError> {
         let lock_timeout = [("lock_timeout", patience.lock_timeout())];
-        let options = self.options.clone().options(PINNED).options(KEY_ORDER).options(lock_timeout);
-        match patience {
+        let options = self.options()?.options(PINNED).options(KEY_ORDER).options(lock_timeout);
+        Ok(match patience {
             Patience::Long => options,
             Patience::Short => options.options(ONE_PLAN),
-        }
+        })
     }
 }
 
@@ -236,7 +255,20 @@ impl Connection {
         if !self.pooled {
             return "BEGIN".into();
         }
-        format!("{BEGIN_POOLED}; SET LOCAL lock_timeout = '{}'", self.patience.lock_timeout())
+        let beginning =
+            format!("{BEGIN_POOLED}; SET LOCAL lock_timeout = '{}'", self.patience.lock_timeout());
+        match &self.lineage {
+            Some(here) => format!("{beginning}; SELECT fencepost.expect_lineage('{here}')"),
+            None => beginning,
+        }
+    }
+
+    /// A direct connection ends with its server. A pooler may lead to another one any time.
+    pub fn expect_lineage(&mut self, here: &str) {
+        // It goes into a statement, and all that it is made of are digits and a slash.
+        if self.pooled && here.chars().all(|c| c.is_ascii_alphanumeric() || c == '/') {
+            self.lineage = Some(here.to_owned());
+        }
     }
 
     /// Behind a pooler even a single statement needs a transaction, to have its settings.

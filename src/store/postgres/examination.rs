@@ -32,31 +32,45 @@ SELECT current_setting('server_version_num')::int AS version,
            - current_setting('superuser_reserved_connections')::int8 AS connections,
        extract(epoch FROM clock_timestamp())::float8 AS now";
 
-/// As docs/postgres.md grants them.
+/// As migrations/roles.sql grants them.
 const MISSING: &str = "
-SELECT string_agg(needed.privilege || ' on ' || needed.object, ', ') AS missing
+SELECT needed.object, needed.privilege
 FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'),
              ('fencepost.resources', 'UPDATE'), ('fencepost.floor', 'SELECT'),
              ('fencepost._sqlx_migrations', 'SELECT'),
              ('fencepost.authority', 'SELECT'), ('fencepost.authority', 'INSERT'),
              ('fencepost.authority', 'UPDATE'), ('fencepost.locks', 'SELECT'),
-             ('fencepost.locks', 'INSERT'), ('fencepost.locks', 'UPDATE'),
-             ('fencepost.locks', 'DELETE'), ('fencepost.rejections', 'SELECT'),
-             ('fencepost.rejections', 'INSERT'), ('fencepost.rejections', 'DELETE'),
+             ('fencepost.rejections', 'SELECT'), ('fencepost.rejections', 'INSERT'),
              ('fencepost.tokens', 'SELECT'),
-             ('fencepost.tokens', 'UPDATE')) AS needed(object, privilege)
-WHERE NOT CASE needed.object
-    WHEN 'fencepost.tokens' THEN has_sequence_privilege(needed.object, needed.privilege)
+             ('fencepost.enter_queue(text,text,text,bigint,bigint,boolean)', 'EXECUTE'),
+             ('fencepost.enter_queue_as(text,text,text,bigint,bigint,boolean,text)', 'EXECUTE'),
+             ('fencepost.look_at_queue(text,bigint,bigint)', 'EXECUTE'),
+             ('fencepost.leave_queue(text,text)', 'EXECUTE'),
+             ('fencepost.renew_lock(text,bigint)', 'EXECUTE'),
+             ('fencepost.release_lock(text,bigint)', 'EXECUTE'),
+             ('fencepost.adopt_tokens(bigint)', 'EXECUTE'),
+             ('fencepost.ms_between(timestamptz,timestamptz)', 'EXECUTE'),
+             ('fencepost.sweep_locks()', 'EXECUTE'),
+             ('fencepost.drop_rejections(timestamptz,bigint)', 'EXECUTE'),
+             ('fencepost.lineage_here()', 'EXECUTE'), ('fencepost.read_lineage()', 'EXECUTE'),
+             ('fencepost.expect_lineage(text)', 'EXECUTE'),
+             ('fencepost.take_over(bigint,bigint)', 'EXECUTE'))
+     AS needed(object, privilege)
+WHERE NOT CASE
+    WHEN needed.privilege = 'EXECUTE' THEN has_function_privilege(needed.object, needed.privilege)
+    WHEN needed.object = 'fencepost.tokens'
+        THEN has_sequence_privilege(needed.object, needed.privilege)
     ELSE has_table_privilege(needed.object, needed.privilege) END";
 
 const EXCESS: &str = "
 SELECT current_user::text AS role,
        (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
-           OR has_table_privilege('fencepost.resources', 'DELETE')
-           OR has_table_privilege('fencepost.resources', 'TRUNCATE') AS excess";
+           OR has_schema_privilege('fencepost', 'CREATE')
+           OR bool_or(has_table_privilege(c.oid, 'DELETE, TRUNCATE, TRIGGER')) AS excess
+FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind = 'r'";
 
 pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
-    let Plan { migrates, connections } = plan;
+    let Plan { migrates, connections, keeps_rejections } = plan;
     let mut connection = match connector.connect().await {
         Ok(connection) => connection,
         Err(error) => return vec![cannot_connect(&error)],
@@ -75,7 +89,7 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
     match schema(&mut connection).await {
         Ok(Schema::Current) => {
             findings.push(Finding::good(Subject::Migrations, "it is this version's"));
-            match guards_and_rights(&mut connection).await {
+            match guards_and_rights(&mut connection, keeps_rejections).await {
                 Ok(found) => findings.extend(found),
                 Err(error) => findings.push(unexamined(Subject::Tables, &error)),
             }
@@ -243,7 +257,10 @@ fn standbys(connected: i64, synchronous: &str) -> Finding {
     }
 }
 
-async fn guards_and_rights(connection: &mut Connection) -> Result<Vec<Finding>, StoreError> {
+async fn guards_and_rights(
+    connection: &mut Connection,
+    keeps_rejections: bool,
+) -> Result<Vec<Finding>, StoreError> {
     let weakened =
         sqlx::raw_sql(WEAKENED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
     let guards = match weakened {
@@ -254,26 +271,43 @@ async fn guards_and_rights(connection: &mut Connection) -> Result<Vec<Finding>, 
         ),
         None => Finding::good(Subject::Tables, "tables are logged, and no trigger is switched off"),
     };
-    let missing = sqlx::raw_sql(MISSING).fetch_one(connection.raw()).await.map_err(unanswered)?;
-    let missing: Option<String> = missing.try_get("missing").map_err(unanswered)?;
-    let needed = match missing {
-        Some(missing) => Finding::bad(
+    let missing = missing_rights(connection, keeps_rejections).await?;
+    let needed = if missing.is_empty() {
+        Finding::good(Subject::Needed, "the role has every right that serving needs")
+    } else {
+        Finding::bad(
             Subject::Needed,
-            format!("this role lacks {missing}"),
-            "grant it, as the owner of the schema",
-        ),
-        None => Finding::good(Subject::Needed, "the role has every right that serving needs"),
+            format!("this role lacks {}", missing.join(", ")),
+            "run migrations/roles.sql again, or grant it as the owner of the schema",
+        )
     };
     let role = sqlx::raw_sql(EXCESS).fetch_one(connection.raw()).await.map_err(unanswered)?;
     let name: String = role.try_get("role").map_err(unanswered)?;
     let excess = if role.try_get("excess").map_err(unanswered)? {
         Finding::doubtful(
             Subject::Excess,
-            format!("the role {name} could delete marks"),
-            "serve as a role that cannot, and keep the owner for migrations",
+            format!("the role {name} could delete rows, or change the tables"),
+            "serve as a role that cannot (migrations/roles.sql), and keep the owner for migrations",
         )
     } else {
-        Finding::good(Subject::Excess, format!("the role {name} cannot delete a mark"))
+        Finding::good(Subject::Excess, format!("the role {name} can delete nothing"))
     };
     Ok(vec![guards, needed, excess])
+}
+
+/// Those on a table that is not used are not missed.
+async fn missing_rights(
+    connection: &mut Connection,
+    keeps_rejections: bool,
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::raw_sql(MISSING).fetch_all(connection.raw()).await.map_err(unanswered)?;
+    let mut missing = Vec::new();
+    for row in rows {
+        let object: String = row.try_get("object").map_err(unanswered)?;
+        let privilege: String = row.try_get("privilege").map_err(unanswered)?;
+        if keeps_rejections || object != "fencepost.rejections" {
+            missing.push(format!("{privilege} on {object}"));
+        }
+    }
+    Ok(missing)
 }

@@ -1,6 +1,7 @@
 //! The lock table in Postgres. Each change of a queue is one call of a function in the database
 //! (`migrations/postgres/0002_locks.sql`), which takes the queue before it reads: one round trip, and
-//! nobody holds a lock over one.
+//! nobody holds a lock over one. They run with the rights of their owner: whoever serves may only read
+//! the table.
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::{
     session::{DEADLINE, PING_DEADLINE, surely, within},
 };
 use crate::{
+    auth::Identity,
     authority::{Holder, LockState},
     store::{
         Page, StoreError, first_key_after_prefix,
@@ -32,6 +34,7 @@ use crate::{
 const ADOPTION_DEADLINE: Duration = Duration::from_mins(10);
 
 const ENTER: &str = "SELECT * FROM fencepost.enter_queue($1, $2, $3, $4, $5, $6)";
+const ENTER_AS: &str = "SELECT * FROM fencepost.enter_queue_as($1, $2, $3, $4, $5, $6, $7)";
 const LOOK: &str = "SELECT * FROM fencepost.look_at_queue($1, $2, $3)";
 const LEAVE: &str = "SELECT * FROM fencepost.leave_queue($1, $2)";
 const RENEW: &str = "SELECT * FROM fencepost.renew_lock($1, $2)";
@@ -40,7 +43,7 @@ const ADOPT: &str = "SELECT fencepost.adopt_tokens($1)";
 
 /// $1 name.
 const INSPECT: &str = "
-SELECT name, token, owner, count(*) OVER () AS live,
+SELECT name, token, owner, identity, count(*) OVER () AS live,
        least(ttl_ms, fencepost.ms_between(clock_timestamp(), expires_at)) AS remaining
 FROM fencepost.locks WHERE name = $1 AND expires_at > clock_timestamp() ORDER BY token LIMIT 1";
 
@@ -59,11 +62,7 @@ WHERE own.lease = ANY ($1) AND NOT EXISTS (
     SELECT FROM fencepost.locks AS other
     WHERE other.name = own.name AND other.token < own.token AND other.expires_at > clock_timestamp())";
 
-/// Rows in whose queues somebody is at work are left to them.
-const SWEEP: &str = "
-DELETE FROM fencepost.locks WHERE token IN (
-    SELECT token FROM fencepost.locks WHERE expires_at < clock_timestamp() - interval '1 minute'
-    LIMIT 1000 FOR UPDATE SKIP LOCKED)";
+const SWEEP: &str = "SELECT fencepost.sweep_locks()";
 
 const NEWEST: &str =
     "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS newest FROM fencepost.tokens";
@@ -117,13 +116,17 @@ impl LockTable for PostgresLockTable {
 
     async fn enter(&mut self, entry: &Entry) -> Result<Changed<Entered>, StoreError> {
         let lease = waiting_lease(entry.ttl);
-        let call = sqlx::query(ENTER)
+        let statement = if entry.identity.is_some() { ENTER_AS } else { ENTER };
+        let mut call = sqlx::query(statement)
             .bind(entry.name.to_string())
             .bind(entry.lease.clone())
             .bind(entry.owner.clone())
             .bind(to_millis(entry.ttl))
             .bind(to_millis(lease))
             .bind(entry.stays);
+        if let Some(identity) = &entry.identity {
+            call = call.bind(identity.to_string());
+        }
         let row = self.call(DEADLINE, call).await?;
         let outcome = match (get::<Option<i64>>(&row, "issued")?, first(&row, &entry.name)?) {
             (Some(token), _) => {
@@ -182,7 +185,12 @@ impl LockTable for PostgresLockTable {
         let rows = self.ask(sqlx::query(INSPECT).bind(name.to_string())).await?;
         let Some(row) = rows.first() else { return Ok(LockState::default()) };
         let live: i64 = get(row, "live")?;
-        Ok(LockState { holder: Some(holder(row)?), waiters: live.unsigned_abs() - 1 })
+        let identity: Option<&str> = get(row, "identity")?;
+        Ok(LockState {
+            holder: Some(holder(row)?),
+            granted_to: identity.and_then(Identity::checked),
+            waiters: live.unsigned_abs() - 1,
+        })
     }
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Holder>, StoreError> {

@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::{Row, postgres::PgRow};
 
 use super::{
     connection::{Connection, maybe_applied, not_applied},
     session::{DEADLINE, surely, within},
 };
-use crate::store::{Memory, Recalled, Remembered, Sighting, StoreError};
+use crate::store::{
+    Memory, Recalled, Remembered, Sighting, StoreError,
+    memory::{missing, recalled, remembered},
+};
 
 /// For the one question that may have to look at every row.
 const LONG_DEADLINE: Duration = Duration::from_mins(2);
 
 /// 4611686018427387904 is 2^62.
 const RECALL: &str = "
-SELECT epoch, revision, cluster, term, greatest(
+SELECT epoch::int8 AS epoch, revision, cluster, term, greatest(
     (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
     (SELECT last_value FROM fencepost.tokens WHERE is_called),
     0) AS issued
@@ -37,13 +39,13 @@ VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
 const NOTE: &str = "UPDATE fencepost.authority
 SET revision = greatest(revision, $2), term = greatest(term, $4)
 WHERE epoch = $1 AND cluster = $3 AND (revision < $2 OR term < $4)
-RETURNING epoch, revision, cluster, term";
+RETURNING epoch::int8 AS epoch, revision, cluster, term";
 
 /// The same, and $5 the new epoch. Of several who have noticed, one moves it.
 const MOVE_ON: &str = "UPDATE fencepost.authority
 SET epoch = $5, revision = $2, cluster = $3, term = $4, moved_at = now()
 WHERE epoch = $1
-RETURNING epoch, revision, cluster, term";
+RETURNING epoch::int8 AS epoch, revision, cluster, term";
 
 pub struct PostgresMemory {
     connection: Connection,
@@ -127,24 +129,4 @@ impl Memory for PostgresMemory {
     async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
         within(DEADLINE, self.write(MOVE_ON, from, &to.seen, Some(to.epoch))).await
     }
-}
-
-fn recalled(row: &PgRow) -> Result<Recalled, sqlx::Error> {
-    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
-}
-
-fn remembered(row: &PgRow) -> Result<Remembered, sqlx::Error> {
-    let epoch: i32 = row.try_get("epoch")?;
-    Ok(Remembered {
-        epoch: u16::try_from(epoch).map_err(|error| sqlx::Error::Decode(error.into()))?,
-        seen: Sighting {
-            revision: row.try_get("revision")?,
-            cluster: row.try_get("cluster")?,
-            term: row.try_get("term")?,
-        },
-    })
-}
-
-fn missing() -> StoreError {
-    StoreError::Unfit("the row that remembers the authority has gone".into())
 }

@@ -126,4 +126,6 @@ impl Run<'_> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

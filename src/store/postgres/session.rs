@@ -8,11 +8,13 @@ use sqlx::Row;
 use super::{
     batch::Batch,
     connection::{Connection, not_applied},
-    fitness,
+    fitness, notices,
     rows::{Found, found, listed},
 };
 use crate::{
-    store::{Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix},
+    store::{
+        Lineage, Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
+    },
     token::Key,
 };
 
@@ -141,8 +143,13 @@ impl Session for PostgresSession {
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
         let mut batch = Batch::new(units);
         let all = (0..units.len()).collect();
+        let cancelled = notices::cancelled_waits();
         let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
-        batch.finish(ended, surely)
+        let settled = batch.finish(ended, surely);
+        if notices::cancelled_waits() == cancelled {
+            return settled;
+        }
+        settled.into_iter().map(unless_only_here).collect()
     }
 
     async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
@@ -159,6 +166,25 @@ impl Session for PostgresSession {
 
     async fn ping(&mut self) -> Result<(), StoreError> {
         within(PING_DEADLINE, fitness::ping(&mut self.connection)).await.map_err(surely)
+    }
+
+    async fn lineage(&mut self) -> Result<Lineage, StoreError> {
+        within(PING_DEADLINE, self.lineage_now()).await.map_err(surely)
+    }
+
+    /// Whatever became of it, it may be done again.
+    async fn take_over(&mut self, floor: i64, leap: i64) -> Result<i64, StoreError> {
+        within(DEADLINE, self.take_over_now(floor, leap)).await.map_err(surely)
+    }
+}
+
+/// A commit whose wait for a standby was cancelled is on this server, and perhaps nowhere else.
+fn unless_only_here(settled: Result<Settled, StoreError>) -> Result<Settled, StoreError> {
+    match settled {
+        Ok(Settled::Applied { .. }) => {
+            Err(StoreError::Unknown("the wait for a standby was cancelled".into()))
+        }
+        settled => settled,
     }
 }
 

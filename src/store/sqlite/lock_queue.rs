@@ -8,6 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{Writing, session::not_applied};
 use crate::{
+    auth::Identity,
     authority::{Holder, LockEvent},
     store::{
         StoreError,
@@ -120,8 +121,8 @@ impl<'c> Queue<'c> {
         lease: Duration,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO locks (token, name, lease, owner, ttl_ms, expires_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO locks (token, name, lease, owner, ttl_ms, expires_at, identity)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )
         .bind(token.get())
         .bind(entry.name.as_str())
@@ -129,6 +130,7 @@ impl<'c> Queue<'c> {
         .bind(&entry.owner)
         .bind(to_millis(entry.ttl))
         .bind(self.now + to_millis(lease))
+        .bind(entry.identity.as_ref().map(Identity::as_str))
         .execute(&mut *self.transaction)
         .await
         .map_err(not_applied)?;

@@ -12,6 +12,7 @@ use super::{
     session::{self, not_applied},
 };
 use crate::{
+    auth::Identity,
     authority::{Holder, LockEvent, LockState},
     store::{
         Page, StoreError, first_key_after_prefix,
@@ -172,7 +173,7 @@ impl LockTable for SqliteLockTable {
     async fn inspect(&mut self, name: &Key) -> Result<LockState, StoreError> {
         let rows = sqlx::query(
             "WITH moment (now) AS (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER))
-             SELECT name, token, owner, min(ttl_ms, expires_at - now) AS remaining,
+             SELECT name, token, owner, identity, min(ttl_ms, expires_at - now) AS remaining,
                     count(*) OVER () AS live
              FROM locks, moment WHERE name = ?1 AND expires_at > now ORDER BY token LIMIT 1",
         )
@@ -182,7 +183,12 @@ impl LockTable for SqliteLockTable {
         .map_err(not_applied)?;
         let Some(row) = rows else { return Ok(LockState::default()) };
         let live: i64 = row.try_get("live").map_err(not_applied)?;
-        Ok(LockState { holder: Some(holder(&row)?), waiters: live.unsigned_abs() - 1 })
+        let identity: Option<&str> = row.try_get("identity").map_err(not_applied)?;
+        Ok(LockState {
+            holder: Some(holder(&row)?),
+            granted_to: identity.and_then(Identity::checked),
+            waiters: live.unsigned_abs() - 1,
+        })
     }
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Holder>, StoreError> {

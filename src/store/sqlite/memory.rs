@@ -1,10 +1,13 @@
 //! What is remembered of an etcd, in SQLite.
 
 use async_trait::async_trait;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
 use super::{Writing, session::not_applied};
-use crate::store::{Memory, Recalled, Remembered, Sighting, StoreError};
+use crate::store::{
+    Memory, Recalled, Remembered, Sighting, StoreError,
+    memory::{missing, recalled, remembered},
+};
 
 /// 4611686018427387904 is 2^62.
 const RECALL: &str = "
@@ -22,7 +25,7 @@ SELECT max(
 
 /// ?1 epoch, ?2 revision, ?3 cluster, ?4 term.
 const ADOPT: &str = "INSERT INTO authority (only_row, epoch, revision, cluster, term)
-VALUES (1, ?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+SELECT 1, ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM authority)";
 
 /// The same. Writes nothing where somebody has noted as much already.
 const NOTE: &str = "UPDATE authority SET revision = max(revision, ?2), term = max(term, ?4)
@@ -95,24 +98,4 @@ impl Memory for SqliteMemory {
     async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
         self.write(MOVE_ON, from, &to.seen, Some(to.epoch)).await
     }
-}
-
-fn recalled(row: &SqliteRow) -> Result<Recalled, sqlx::Error> {
-    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
-}
-
-fn remembered(row: &SqliteRow) -> Result<Remembered, sqlx::Error> {
-    let epoch: i64 = row.try_get("epoch")?;
-    Ok(Remembered {
-        epoch: u16::try_from(epoch).map_err(|error| sqlx::Error::Decode(error.into()))?,
-        seen: Sighting {
-            revision: row.try_get("revision")?,
-            cluster: row.try_get("cluster")?,
-            term: row.try_get("term")?,
-        },
-    })
-}
-
-fn missing() -> StoreError {
-    StoreError::Unfit("the row that remembers the authority has gone".into())
 }

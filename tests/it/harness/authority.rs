@@ -57,6 +57,7 @@ impl TestAuthority {
         let ask = Ask {
             name: Key::new(name).expect("a name"),
             owner: "somebody else".into(),
+            identity: None,
             ttl: Duration::from_mins(1),
             until: Instant::now(),
             gone: CancellationToken::new(),

@@ -1,7 +1,13 @@
 //! A TCP proxy between fencepost and Postgres that can cut, stall and delay the link, the way a
 //! network does: without asking either side.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -22,12 +28,15 @@ pub enum Weather {
     Stalled,
     /// Requests still reach Postgres; its answers are kept back.
     AnswersStalled,
+    /// The other way round: what was asked is answered, and no more is heard.
+    RequestsStalled,
     /// Every connection is reset, and new ones are refused.
     Cut,
 }
 
 pub struct ChaosProxy {
     port: u16,
+    target: Arc<AtomicU16>,
     sky: watch::Sender<Sky>,
 }
 
@@ -45,14 +54,27 @@ impl ChaosProxy {
         let port = listener.local_addr().expect("its address").port();
         let sky = watch::Sender::new(Sky { weather: Weather::Fair, strikes: 0 });
         let news = sky.subscribe();
+        let target = Arc::new(AtomicU16::new(target));
+        let towards = target.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if news.borrow().weather != Weather::Cut {
+                    let target = towards.load(Ordering::Relaxed);
                     tokio::spawn(link(client, target, news.clone()));
                 }
             }
         });
-        Self { port, sky }
+        Self { port, target, sky }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whoever connects from now on gets there; those who are connected lose their connection.
+    pub fn retarget(&self, target: u16) {
+        self.target.store(target, Ordering::Relaxed);
+        self.sky.send_modify(|sky| sky.strikes += 1);
     }
 
     pub fn set(&self, weather: Weather) {
@@ -92,6 +114,7 @@ async fn carry(
     let stalled = |sky: &Sky| match sky.weather {
         Weather::Stalled => sky.strikes == strikes,
         Weather::AnswersStalled => answers && sky.strikes == strikes,
+        Weather::RequestsStalled => !answers && sky.strikes == strikes,
         Weather::Fair | Weather::Delayed(_) | Weather::Cut => false,
     };
     let mut buffer = vec![0; 16 * 1024];

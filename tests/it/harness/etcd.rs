@@ -177,6 +177,10 @@ impl Etcd {
         }
     }
 
+    pub fn is_running(&self) -> bool {
+        self.server.is_some()
+    }
+
     pub fn pid(&self) -> u32 {
         self.server.as_ref().expect("it runs").id()
     }
@@ -239,9 +243,13 @@ impl Etcd {
         found["header"]["revision"].as_i64().expect("a revision")
     }
 
+    pub fn snapshot(&self) -> PathBuf {
+        self.directory.join("snapshot.db")
+    }
+
     /// `etcdctl snapshot save`: where it is.
     pub fn save_snapshot(&self) -> PathBuf {
-        let path = self.directory.join("snapshot.db");
+        let path = self.snapshot();
         self.ctl(&["snapshot", "save", path.to_str().expect("a path")]);
         path
     }

@@ -32,7 +32,7 @@ impl Fencepost {
 
     /// The same with more flags.
     pub async fn with(store: &TestStore, flags: &[&str]) -> Self {
-        let server = Self::start(&store.url, flags);
+        let server = Self::start_as_it_is(&store.to_serve().await, flags);
         server.wait_until_ready().await;
         server
     }
@@ -47,14 +47,14 @@ impl Fencepost {
         let mut command = bound_command(BINARY, None);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-            .args(["--log-format", "json", "--store", store])
-            // The store's own tests bring their own tokens; a flag given later wins over this one.
-            .args(["--authority", "none"])
-            .args(flags)
+            .args(["--log-format", "json"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         clear_settings(&mut command);
+        // The store's own tests bring their own tokens; whatever the flags say wins over this.
+        command.env("FENCEPOST_STORE", store).env("FENCEPOST_AUTHORITY", "none");
+        give(&mut command, flags);
         let mut process = spawn_bound_to_us(command).expect("fencepost starts");
         let stderr = process.stderr.take().expect("its log");
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -143,6 +143,28 @@ impl Drop for Fencepost {
     }
 }
 
+/// What may hold a password is refused as an argument, so it goes by the environment.
+fn give(command: &mut Command, arguments: &[&str]) {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let variable = match *argument {
+            "--store" => "FENCEPOST_STORE",
+            "--authority" => "FENCEPOST_AUTHORITY",
+            "--etcd-password" => "FENCEPOST_ETCD_PASSWORD",
+            _ => {
+                command.arg(argument);
+                continue;
+            }
+        };
+        command.env(variable, arguments.next().expect("a value"));
+    }
+}
+
+/// [`run`], with what may be secret in the environment.
+pub fn run_discreetly(arguments: &[&str]) -> Output {
+    run_with(&[], |command| give(command, arguments))
+}
+
 /// Runs a command to its end.
 pub fn run(arguments: &[&str]) -> Output {
     run_with(arguments, |_| {})
@@ -159,7 +181,8 @@ pub fn run_with(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Outpu
 
 /// A developer's own settings must not change what a test sees.
 fn clear_settings(command: &mut Command) {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
+    let ours = |name: &str| name.starts_with("FENCEPOST_") || name.starts_with("OTEL_");
+    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
         command.env_remove(name);
     }
 }

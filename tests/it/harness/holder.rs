@@ -30,6 +30,7 @@ struct Shared {
     client: Mutex<Client>,
     stop: AtomicBool,
     applied: AtomicU64,
+    unknown: AtomicU64,
 }
 
 struct Holder {
@@ -65,6 +66,7 @@ impl Holders {
             client: Mutex::new(client),
             stop: AtomicBool::new(false),
             applied: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
         });
         let tasks = (0..count)
             .map(|number| {
@@ -94,6 +96,11 @@ impl Holders {
     pub async fn until_applied(&self, more: u64) {
         let goal = self.applied() + more;
         super::eventually("the holders get on", || async { self.applied() >= goal }).await;
+    }
+
+    /// Whether some write's outcome was unknown for a while.
+    pub fn have_doubted(&self) -> bool {
+        self.shared.unknown.load(Ordering::Relaxed) > 0
     }
 
     fn applied(&self) -> u64 {
@@ -143,6 +150,7 @@ impl Holder {
                 Outcome::Unknown => {
                     in_doubt = true;
                     self.tally.unknown += 1;
+                    self.shared.unknown.fetch_add(1, Ordering::Relaxed);
                 }
             }
             assert!(Instant::now() < deadline, "{value}: never answered");

@@ -13,15 +13,32 @@ use super::PATIENCE;
 
 #[derive(Clone)]
 pub struct Client {
+    scheme: &'static str,
     address: String,
     http: reqwest::Client,
+    bearer: Option<String>,
 }
 
 impl Client {
     pub fn new(address: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
-        Self { address: address.to_owned(), http }
+        Self { scheme: "http", address: address.to_owned(), http, bearer: None }
+    }
+
+    /// Over TLS, as `prepare` has it.
+    pub fn over_tls(
+        address: &str,
+        prepare: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Self {
+        let plain = Self::new(address);
+        let http = prepare(reqwest::Client::builder().timeout(PATIENCE));
+        Self { scheme: "https", http: http.build().expect("a client"), ..plain }
+    }
+
+    /// The same, with a bearer token in every request.
+    pub fn bearing(&self, token: &str) -> Self {
+        Self { bearer: Some(token.into()), ..self.clone() }
     }
 
     /// One that asks everything over one HTTP/2 connection.
@@ -31,7 +48,12 @@ impl Client {
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("http://{}{path}", self.address))
+        let request =
+            self.http.request(method, format!("{}://{}{path}", self.scheme, self.address));
+        match &self.bearer {
+            Some(bearer) => request.bearer_auth(bearer),
+            None => request,
+        }
     }
 
     pub fn get(&self, path: &str) -> RequestBuilder {

@@ -9,6 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use fencepost::store::{Store, postgres::PostgresStore};
 use sqlx::{ConnectOptions, Connection, Decode, PgConnection, Type, postgres::PgConnectOptions};
 use tokio::sync::OnceCell;
 
@@ -34,6 +35,26 @@ pub async fn database() -> String {
     shared().await.database("").await
 }
 
+/// The address for the role that serves, in a database that the owner has brought up to date, with
+/// the rights that `migrations/roles.sql` gives to each.
+pub async fn to_serve(superuser: &str) -> String {
+    let owner = superuser.replace("postgres@", "fencepost_owner@");
+    apply_roles(superuser).await;
+    let migrated = "SELECT to_regclass('fencepost.resources') IS NOT NULL";
+    if !fetch::<bool>(superuser, migrated).await {
+        let store = PostgresStore::new(&owner, 1).expect("a valid URL");
+        store.migrate().await.expect("migrations run");
+    }
+    superuser.replace("postgres@", "fencepost_serve@")
+}
+
+/// Roles are the whole cluster's, so two databases must not make them at once.
+pub async fn apply_roles(url: &str) {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _turn = TURN.lock().await;
+    execute(url, include_str!("../../../migrations/roles.sql")).await;
+}
+
 impl Postgres {
     /// A cluster of its own, with `name=value` settings.
     pub async fn start(settings: &[&str]) -> Self {
@@ -57,6 +78,38 @@ impl Postgres {
         };
         postgres.run().await;
         postgres
+    }
+
+    /// A standby that follows a primary by way of `port`, under the name `standby`.
+    pub async fn standby(port: u16, settings: &[&str]) -> Self {
+        let directory = new_directory();
+        let source = format!("host=127.0.0.1 port={port} user={USER} application_name=standby");
+        let mut copy = Command::new("setpriv");
+        copy.args(as_postgres())
+            .arg(bin("pg_basebackup"))
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", &source, "-D"])
+            .arg(directory.join("data"))
+            .current_dir(&directory);
+        // The proxy that it goes through may live on this very thread.
+        let copied = tokio::task::spawn_blocking(move || copy.output())
+            .await
+            .expect("a thread")
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let mut standby = Self {
+            directory,
+            port: free_port(),
+            settings: settings.iter().map(ToString::to_string).collect(),
+            server: None,
+        };
+        standby.run().await;
+        standby
+    }
+
+    /// Makes a standby the primary, on a timeline of its own.
+    pub async fn promote(&self) {
+        let promoted: bool = fetch(&self.url("postgres"), "SELECT pg_promote(true, 30)").await;
+        assert!(promoted, "the standby takes over");
     }
 
     /// Starts the server (again), and waits until it answers.

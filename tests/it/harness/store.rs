@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::{PATIENCE, postgres};
 
 pub struct TestStore {
+    /// On Postgres that of a superuser, who may do to it whatever a test likes.
     pub url: String,
     directory: Option<TempDir>,
 }
@@ -28,14 +29,32 @@ impl TestStore {
         self.directory.is_none()
     }
 
+    /// The address to serve it at, with its schema in place: on Postgres that of a role which may do
+    /// no more than it must.
+    pub async fn to_serve(&self) -> String {
+        if self.is_postgres() { postgres::to_serve(&self.url).await } else { self.url.clone() }
+    }
+
     /// The store itself, with its schema in place, for tests below HTTP.
     pub async fn open(&self) -> Arc<dyn Store> {
-        let store: Arc<dyn Store> = match self.url.strip_prefix("sqlite:") {
-            Some(path) => Arc::new(SqliteStore::new(path.into())),
-            None => Arc::new(PostgresStore::new(&self.url, 4).expect("a valid URL")),
-        };
-        store.migrate().await.expect("migrations run");
-        store
+        Self::open_at(&self.to_serve().await).await
+    }
+
+    /// The same, for those who do what a server may not.
+    pub async fn open_as_owner(&self) -> Arc<dyn Store> {
+        let url = self.to_serve().await;
+        Self::open_at(&url.replace("fencepost_serve@", "fencepost_owner@")).await
+    }
+
+    async fn open_at(url: &str) -> Arc<dyn Store> {
+        match url.strip_prefix("sqlite:") {
+            None => Arc::new(PostgresStore::new(url, 4).expect("a valid URL")),
+            Some(path) => {
+                let store = SqliteStore::new(path.into());
+                store.migrate().await.expect("migrations run");
+                Arc::new(store)
+            }
+        }
     }
 }
 

@@ -186,7 +186,7 @@ on_each_authority! {
         let _other = client.hold("b", &terms).await;
         let third = || client.acquire("c", &terms).header("Accept", "text/event-stream");
         let refused = answer(third()).await;
-        assert_eq!((refused.status, refused.problem().as_str()), (503, "overloaded"));
+        assert_eq!((refused.status, refused.problem().as_str()), (429, "overloaded"));
         assert_eq!(client.holder("c").await, 0, "nothing was granted in vain");
         drop(first);
         client.until_free("a").await;

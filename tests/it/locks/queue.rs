@@ -178,7 +178,7 @@ on_each_authority! {
         let first = queue_up(&client, "k", 1).await;
         let second = queue_up(&client, "k", 2).await;
         let refused = answer(client.acquire("k", &waiting_terms())).await;
-        assert_eq!((refused.status, refused.problem().as_str()), (503, "overloaded"));
+        assert_eq!((refused.status, refused.problem().as_str()), (429, "overloaded"));
         assert!(refused.header("retry-after").is_some());
         let at_once = answer(client.acquire("other", &json!({}))).await;
         assert_eq!(at_once.status, 201, "who does not wait takes no place");

@@ -95,7 +95,7 @@ on_each_authority! {
         let first = client.watch("k").await;
         let watch = || client.get("/v1/locks/k").header("Accept", "text/event-stream");
         let refused = answer(watch()).await;
-        assert_eq!((refused.status, refused.problem().as_str()), (503, "overloaded"));
+        assert_eq!((refused.status, refused.problem().as_str()), (429, "overloaded"));
         drop(first);
         crate::harness::eventually("its place is free again", || async {
             watch().send().await.is_ok_and(|answer| answer.status() == 200)

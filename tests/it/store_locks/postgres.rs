@@ -307,18 +307,8 @@ async fn tokens_rise_although_postgres_has_forgotten_the_last_ones() {
 }
 
 #[tokio::test]
-async fn the_role_of_the_manual_is_enough() {
-    let url = postgres::database().await;
-    migrated(&url).await;
-    let role = format!("serves_{}", postgres::name_of(&url));
-    let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/postgres.md"));
-    let manual = manual.unwrap().replace("fencepost_serve", &role);
-    let grants: String = manual.lines().filter(|line| line.starts_with("GRANT ")).collect();
-    let grants = grants.replace("GRANT CREATE ON DATABASE app TO fencepost_owner;", "");
-    execute(&url, &format!("CREATE ROLE {role} LOGIN; {grants}")).await;
-    // Not even functions are everybody's in a database that is well kept.
-    execute(&url, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA fencepost FROM PUBLIC").await;
-    let url = url.replace("postgres@", &format!("{role}@"));
+async fn the_role_that_serves_may_do_enough() {
+    let url = postgres::to_serve(&postgres::database().await).await;
     let (one, other) = (authority_at(&url), authority_at(&url));
     let mut watched = Watched::of(&other, "a").await;
     assert_eq!(watched.next().await, LockEvent::Released(None));

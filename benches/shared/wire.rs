@@ -18,6 +18,8 @@ const LONGEST_ANSWER: usize = 16 * 1024;
 pub enum Protocol {
     /// With the status that every answer must have.
     Http(u16),
+    /// Whoever asks looks at the status.
+    AnyHttp,
     Redis,
 }
 
@@ -25,10 +27,12 @@ impl Protocol {
     /// Whether `received` is a whole answer; an error if it is not the one that was hoped for.
     fn is_whole(self, received: &[u8]) -> io::Result<bool> {
         match self {
-            Self::Http(status) => match http_answer(received)? {
+            Self::Http(_) | Self::AnyHttp => match http_answer(received)? {
                 Some((length, _)) if received.len() < length => Ok(false),
-                Some((_, got)) if got == status => Ok(true),
-                Some(_) => Err(unexpected(received)),
+                Some((_, got)) => match self {
+                    Self::Http(status) if got != status => Err(unexpected(received)),
+                    _ => Ok(true),
+                },
                 None => Ok(false),
             },
             // A version above zero: the write was accepted.
@@ -43,19 +47,29 @@ impl Protocol {
 
 /// The length of an answer with its head, and its status, once its head is there.
 fn http_answer(received: &[u8]) -> io::Result<Option<(usize, u16)>> {
-    const LENGTH: &[u8] = b"content-length:";
+    const NO_CONTENT: u16 = 204;
     let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);
     };
-    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.trim().parse::<usize>().ok();
-    let lines = received[..end].split(|byte| *byte == b'\n');
-    let mut lengths = lines.filter_map(|line| {
-        let name = line.get(..LENGTH.len())?;
-        name.eq_ignore_ascii_case(LENGTH).then(|| number(&line[LENGTH.len()..]))?
-    });
-    let length = lengths.next().ok_or_else(|| unexpected(received))?;
-    let status = received.get(9..12).and_then(number).and_then(|status| status.try_into().ok());
-    Ok(Some((end + 4 + length, status.ok_or_else(|| unexpected(received))?)))
+    let head = std::str::from_utf8(&received[..end]).map_err(|_| unexpected(received))?;
+    let status = head.get(9..12).and_then(|status| status.parse().ok());
+    let length = match header(head, "content-length") {
+        Some(length) => length.parse::<usize>().ok(),
+        None => (status == Some(NO_CONTENT)).then_some(0),
+    };
+    match (length, status) {
+        (Some(length), Some(status)) => Ok(Some((end + 4 + length, status))),
+        _ => Err(unexpected(received)),
+    }
+}
+
+/// The value of a header, in an answer or its head.
+pub fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    let head = answer.lines().take_while(|line| !line.is_empty());
+    head.skip(1).find_map(|line| {
+        let (its_name, value) = line.split_once(':')?;
+        its_name.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }
 
 fn unexpected(received: &[u8]) -> io::Error {
@@ -85,7 +99,8 @@ impl Connection {
         Ok(Self { stream, protocol, buffer: vec![0; LONGEST_ANSWER] })
     }
 
-    pub async fn exchange(&mut self, request: &[u8]) -> io::Result<()> {
+    /// Sends a request, and returns its whole answer.
+    pub async fn exchange(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.stream.write_all(request).await?;
         let mut length = 0;
         loop {
@@ -94,7 +109,7 @@ impl Connection {
                 more => length += more,
             }
             if self.protocol.is_whole(&self.buffer[..length])? {
-                return Ok(());
+                return Ok(&self.buffer[..length]);
             }
         }
     }

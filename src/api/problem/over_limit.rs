@@ -1,0 +1,28 @@
+//! How a limit shows itself to whoever has reached it.
+
+use super::{Kind, Problem};
+use crate::{
+    limits::OverLimit,
+    metrics::{Label, Limited, Whose},
+};
+
+impl From<OverLimit> for Problem {
+    fn from(OverLimit { limit, whose, retry_after }: OverLimit) -> Self {
+        let what = match limit {
+            Limited::Requests => "requests arrive in a second",
+            Limited::Connections => "connections are open",
+            Limited::Locks => "locks are held or asked for",
+            Limited::Waiters => "requests wait for a lock",
+            Limited::Streams => "connections hold or watch a lock",
+        };
+        let detail = match whose {
+            Whose::Total => format!("nothing was changed: as many {what} as may; try again later"),
+            Whose::Identity => format!(
+                "nothing was changed: as many {what} as one identity may have; try again later"
+            ),
+        };
+        let mut problem = Self::new(Kind::OverLimit, detail).retry_after(retry_after);
+        problem.members.limit = Some(limit.name());
+        problem
+    }
+}

@@ -1,0 +1,79 @@
+//! Much around one lock: other data, and many who wait.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::{Txn, TxnOp};
+use fencepost::{authority::Authority, store::Page};
+
+use super::{acquire, ask, granted};
+use crate::harness::{
+    PATIENCE,
+    etcd::{self, unique_key},
+    eventually,
+    store::TestStore,
+};
+
+/// More than etcd would send in one message.
+#[tokio::test]
+async fn a_lot_of_other_data_next_to_a_lock_is_no_hindrance() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    let name = unique_key("crowded");
+    let address = format!("http://{}", etcd.address());
+    let mut client = etcd_client::Client::connect([address], None).await.expect("etcd");
+    for part in 0..12 {
+        let puts = (0..100).map(|number| {
+            TxnOp::put(format!("{}/{part}/{number}", name.as_str()), vec![b'x'; 10_000], None)
+        });
+        client.txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await.expect("puts");
+    }
+    let grant = acquire(&authority, &name, Duration::ZERO).await;
+    let state = authority.inspect(&name).await.expect("a state");
+    assert_eq!(state.holder.map(|holder| holder.token), Some(grant.token));
+    assert_eq!(authority.renew(&name, grant.token).await.expect("an answer"), Some(grant.ttl));
+    let waiting = tokio::spawn({
+        let (authority, name) = (authority.clone(), name.clone());
+        async move { acquire(&authority, &name, PATIENCE).await }
+    });
+    eventually("it waits", || async {
+        authority.inspect(&name).await.expect("a state").waiters == 1
+    })
+    .await;
+    let listed = authority.list(Page::first(10, name.as_str())).await.expect("a list");
+    assert_eq!(listed.len(), 1);
+    assert!(authority.release(&name, grant.token).await.expect("an answer"));
+    assert!(waiting.await.expect("no panic").token > grant.token);
+}
+
+#[tokio::test]
+async fn a_release_wakes_one_and_not_all() {
+    const WAITERS: usize = 30;
+    let (etcd, held) = (etcd::Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(&etcd, &held.open().await));
+    let name = unique_key("herd");
+    let first = acquire(&authority, &name, Duration::ZERO).await;
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..WAITERS {
+        let (authority, waiter) = (authority.clone(), ask(&name, "one of many", PATIENCE));
+        waiters.spawn(async move { granted(authority.acquire(&waiter).await.expect("an answer")) });
+    }
+    eventually("they wait", || async {
+        authority.inspect(&name).await.expect("a state").waiters == WAITERS as u64
+    })
+    .await;
+    // Until each has found the one before it, and is quiet.
+    let mut before = etcd.transactions().await;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = etcd.transactions().await;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    assert!(authority.release(&name, first.token).await.expect("an answer"));
+    let second = waiters.join_next().await.expect("somebody").expect("no panic");
+    assert_eq!(etcd.entries(name.as_str())[0].1, second.token.get());
+    let asked = etcd.transactions().await - before;
+    assert!(asked <= 6, "{asked} transactions for one handover");
+}

@@ -1,0 +1,193 @@
+//! A standby takes over. What was acknowledged is still there, if it was replicated synchronously; and if
+//! it was not, whoever had been fenced off stays so all the same.
+
+use std::time::{Duration, Instant};
+
+use reqwest::RequestBuilder;
+use serde_json::json;
+
+use crate::harness::{
+    PATIENCE,
+    chaos_proxy::{ChaosProxy, Weather},
+    etcd, eventually,
+    fencepost::Fencepost,
+    http::{Answer, Client, answer},
+    postgres::{self, Postgres, execute, fetch},
+};
+
+/// A primary, a standby that follows it, and the way to whichever of them serves.
+struct Pair {
+    primary: Postgres,
+    standby: Postgres,
+    replication: ChaosProxy,
+    way: ChaosProxy,
+    url: String,
+    database: String,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let primary = Postgres::start(&["fsync=off"]).await;
+        let url = primary.database("").await;
+        let replication = ChaosProxy::before(primary.port()).await;
+        let standby = Postgres::standby(replication.port(), &["fsync=off"]).await;
+        let way = ChaosProxy::before(primary.port()).await;
+        let url_by_way = way.reroute(&url, primary.port());
+        let database = postgres::name_of(&url).to_owned();
+        Self { primary, standby, replication, way, url: url_by_way, database }
+    }
+
+    async fn synchronously(self) -> Self {
+        let url = self.primary.url("postgres");
+        execute(&url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'").await;
+        execute(&url, "SELECT pg_reload_conf()").await;
+        eventually("it is synchronous", || async {
+            let sql = "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')";
+            fetch(&url, sql).await
+        })
+        .await;
+        self
+    }
+
+    /// Until the standby has heard of everything so far.
+    async fn wait_until_replicated(&self) {
+        let written: String =
+            fetch(&self.primary.url("postgres"), "SELECT pg_current_wal_flush_lsn()::text").await;
+        let heard = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
+        eventually("the standby has caught up", || async {
+            fetch(&self.standby.url("postgres"), &heard).await
+        })
+        .await;
+    }
+
+    async fn fail_over(&mut self) {
+        self.primary.stop("immediate").await;
+        self.standby.promote().await;
+        self.way.retarget(self.standby.port());
+    }
+
+    async fn floor(&self) -> i64 {
+        let url = self.standby.url(&self.database);
+        fetch(&url, "SELECT token FROM fencepost.floor").await
+    }
+}
+
+/// Again, for as long as it fails or nobody knows: a server has just died.
+async fn insist(request: RequestBuilder) -> Answer {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = answer(request.try_clone().expect("a body in memory")).await;
+        if ![503, 504].contains(&answer.status) || Instant::now() > deadline {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn acquire(client: &Client, lock: &str) -> i64 {
+    let request = client
+        .request(reqwest::Method::POST, &format!("/v1/locks/{lock}"))
+        .header("Content-Type", "application/json")
+        .body(json!({ "ttl_ms": 60_000, "wait_ms": 10_000 }).to_string());
+    let granted = insist(request).await;
+    assert_eq!(granted.status, 201, "{}", granted.text());
+    granted.json()["token"].as_i64().expect("a token")
+}
+
+async fn release(client: &Client, lock: &str, token: i64) -> Answer {
+    let request = client.request(reqwest::Method::DELETE, &format!("/v1/locks/{lock}"));
+    insist(request.header("X-Fencing-Token", token)).await
+}
+
+/// The newer holder is acknowledged, the standby never hears of it, and takes over. A fencepost that was
+/// there all the time and one that has seen nothing must both refuse the older one.
+async fn stays_fenced_off(authority: &str) {
+    let mut pair = Pair::start().await;
+    let server = Fencepost::start(&pair.url, &["--authority", authority]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    let lock = etcd::unique("failover");
+    let older = acquire(&client, &lock).await;
+    assert_eq!(answer(client.put(&lock, older, "older")).await.status, 201);
+    assert_eq!(release(&client, &lock, older).await.status, 204);
+    pair.wait_until_replicated().await;
+    pair.replication.set(Weather::Cut);
+    let newer = acquire(&client, &lock).await;
+    assert_eq!(answer(client.put(&lock, newer, "newer")).await.status, 200);
+
+    pair.fail_over().await;
+    let innocent = Fencepost::start_as_it_is(&pair.url, &["--authority", authority]);
+    innocent.wait_until_ready().await;
+    // Not even a reader is told of a mark that has fallen.
+    let mark = insist(innocent.client().get(&format!("/v1/marks/{lock}"))).await.json();
+    assert!(mark["token"].as_i64() >= Some(newer), "{mark} after {newer}");
+    let refused = insist(innocent.client().put(&lock, older, "zombie")).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+    assert!(pair.floor().await > older, "the floor has risen");
+    let refused = insist(client.put(&lock, older, "zombie")).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+
+    // What the newer one wrote is gone, as asynchronous replication has it; its token is not reused.
+    release(&client, &lock, newer).await;
+    let newest = acquire(&innocent.client(), &lock).await;
+    assert!(newest > newer, "{newest} after {newer}");
+    assert_eq!(insist(innocent.client().put(&lock, newest, "newest")).await.status, 200);
+    assert_eq!(insist(client.put(&lock, newest, "again")).await.status, 200);
+    // Once is enough: nobody raises the floor again.
+    let floor = pair.floor().await;
+    let another = Fencepost::start_as_it_is(&pair.url, &["--authority", authority]);
+    another.wait_until_ready().await;
+    assert_eq!(insist(another.client().put(&lock, newest, "still")).await.status, 200);
+    assert_eq!(pair.floor().await, floor);
+}
+
+#[tokio::test]
+async fn a_lost_mark_lets_nobody_back_in_with_tokens_from_etcd() {
+    stays_fenced_off(&etcd::url_of_shared().await).await;
+}
+
+#[tokio::test]
+async fn a_lost_mark_lets_nobody_back_in_with_tokens_from_the_store() {
+    stays_fenced_off("store").await;
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_on_a_synchronous_standby() {
+    let mut pair = Pair::start().await.synchronously().await;
+    let server = Fencepost::start(&pair.url, &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    let token = acquire(&client, "lock").await;
+    for number in 0..20 {
+        assert_eq!(answer(client.put(&format!("key-{number}"), token, "value")).await.status, 201);
+    }
+    pair.fail_over().await;
+    for number in 0..20 {
+        let read = insist(client.read(&format!("key-{number}"))).await;
+        assert_eq!((read.status, read.text().as_str()), (200, "value"));
+    }
+    // Nobody can tell from the outside that nothing was lost, so this holder must acquire again too.
+    let refused = insist(client.put("key-0", token, "later")).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+}
+
+/// Postgres reports success for a commit that only the primary has. Nobody is told that it is safe.
+#[tokio::test]
+async fn a_cancelled_wait_for_a_standby_is_an_unknown_outcome() {
+    let pair = Pair::start().await.synchronously().await;
+    let server = Fencepost::start(&pair.url, &["--authority", "none", "--log", "info,sqlx=off"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    assert_eq!(answer(client.put("key", 1, "before")).await.status, 201);
+    pair.replication.set(Weather::Cut);
+    let write = tokio::spawn(answer(client.put("key", 1, "alone").header("X-Fencing-Seq", 1)));
+    let url = pair.primary.url("postgres");
+    eventually("a commit waits for the standby", || async {
+        let sql = "SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity
+                   WHERE wait_event = 'SyncRep' AND application_name = 'fencepost'";
+        fetch(&url, sql).await
+    })
+    .await;
+    let answer = write.await.expect("an answer");
+    assert_eq!((answer.status, answer.problem().as_str()), (504, "outcome-unknown"));
+}
