@@ -2,7 +2,7 @@
 # they need first.
 
 .PHONY: help run demo test test-unit test-model test-it fuzz test-api test-rules test-postgres-versions test-chart test-image \
-	picture bench bench-micro lint deny fmt setup
+	test-chaos chaos picture bench bench-micro lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -17,7 +17,7 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	cargo run --release --locked -- demo
 
 # Everything that a change must pass.
-test: lint deny test-unit test-model test-it test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
+test: lint deny test-unit test-model test-it test-chaos test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -34,6 +34,14 @@ fuzz: setup ## Random input for the parsers and the fold of a batch; MINUTES=5
 # The real binary against real servers.
 test-it: setup ## The part with real servers
 	cargo test --locked --test it
+
+# Six short rounds, and the checks themselves against stores that are broken on purpose.
+test-chaos: setup ## Two minutes of faults, and the checks that judge them
+	cargo test --locked --test chaos
+
+# Prints seeds; one of them alone plays that round once more.
+chaos: setup ## Faults for MINUTES=10, written to docs/proof.md; SEED=7 for one round
+	MINUTES=$(MINUTES) SEED=$(SEED) cargo test --locked --test chaos -- long
 
 # The same against its own OpenAPI document: what it says is what happens.
 test-api: setup ## The part that Schemathesis proves
