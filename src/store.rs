@@ -9,6 +9,7 @@
 //! Nothing here knows HTTP, and nothing outside `store/` knows SQL.
 
 mod audit;
+mod clock;
 mod ledger;
 mod lineage;
 pub mod lock_table;
@@ -19,12 +20,13 @@ pub mod sqlite;
 
 use std::{
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
 use sqlx::migrate::{AppliedMigration, Migrator};
 
+use self::clock::{clock_finding, seconds_since_1970};
 pub use self::{
     audit::Audit,
     lineage::Lineage,
@@ -34,7 +36,7 @@ pub use self::{
 };
 use crate::{
     fence::{Judgement, Standing},
-    finding::{Finding, Subject},
+    finding::Finding,
     rejections::Caller,
     token::{Key, Version},
     write::{Change, Value, Write},
@@ -343,35 +345,6 @@ fn schema_of(migrator: &Migrator, applied: &[AppliedMigration]) -> Schema {
         })
     });
     if missing { Schema::Behind } else { Schema::Current }
-}
-
-/// `now` is the database's clock in seconds since 1970; `asked`, ours before and after the question.
-/// No verdict depends on a clock, but leases in the lock table and the times in a log do.
-fn clock_finding(now: f64, asked: [SystemTime; 2]) -> Finding {
-    const NOTICEABLE: Duration = Duration::from_secs(1);
-    let Some(theirs) = seconds_since_1970(now) else {
-        return Finding::doubtful(Subject::Clock, "the database's clock is off", "set it");
-    };
-    let [before, after] = asked;
-    // Somewhere between the two they were asked.
-    let apart = match (before.duration_since(theirs), theirs.duration_since(after)) {
-        (Ok(behind), _) => behind,
-        (_, Ok(ahead)) => ahead,
-        _ => Duration::ZERO,
-    };
-    if apart < NOTICEABLE {
-        return Finding::good(Subject::Clock, "ours and the store's agree to within a second");
-    }
-    let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
-    Finding::doubtful(
-        Subject::Clock,
-        format!("ours and the store's are {apart} apart"),
-        "synchronise both; the fence does not mind, but whoever compares logs will",
-    )
-}
-
-fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
 fn newest_migration(migrator: &Migrator) -> Option<i64> {

@@ -120,6 +120,7 @@ async fn crowd(server: &Fencepost, load: Load) -> JoinSet<()> {
                 return;
             }
             loop {
+                // So slow that a body never comes to its end.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 if slow && stream.write_all(b"x").await.is_err() {
                     return;
@@ -148,6 +149,7 @@ async fn locked_out(
             let status = answer(client.put(&key, 1, "value")).await.status;
             assert!([200, 201, 503, 504].contains(&status), "{status} while the table is locked");
             answers += 1;
+            // As a client that is told to come again: this is not a test of the processor.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         answers
@@ -156,6 +158,7 @@ async fn locked_out(
         let mut peak = 0;
         while Instant::now() < end {
             peak = memory_kib(server).max(peak);
+            // How often it is looked at: memory has no event to wait for.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         drop(blocker);

@@ -217,6 +217,7 @@ async fn end_sessions(url: &str) {
                        WHERE application_name = 'fencepost'";
             let _ = sqlx::raw_sql(sql).execute(&mut connection).await;
         }
+        // Time for them to come back, so that each round meets them at other work.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -51,6 +51,7 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
         Trouble::Faults => torment(&mut nemesis, &mut stage, end).await,
         Trouble::Sabotage(sql) => {
             while Instant::now() < end {
+                // Clients must get to see each forgery.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 postgres::execute(&stage.url(), sql).await;
             }
@@ -88,6 +89,7 @@ async fn torment(nemesis: &mut Nemesis, stage: &mut Stage, end: Instant) {
     let failover = Instant::now() + (end - Instant::now()) / 3;
     let mut due = fails_over(stage.plan.standby);
     while Instant::now() < end {
+        // How long it is fair, and then foul, is a part of the plan.
         tokio::time::sleep(Duration::from_millis(random.u64(200..900))).await;
         let mut kinds = vec![choices[random.usize(..choices.len())]];
         if random.bool() {

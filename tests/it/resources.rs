@@ -139,6 +139,10 @@ on_each_store! {
             assert_eq!(read.header("content-type"), Some(expected));
             assert_eq!(read.header("content-length"), Some(body.len().to_string().as_str()));
             assert_eq!(read.fencing(), (Some("3"), Some("\"1\"")));
+            // It is data, and no page of this server, whatever it says it is.
+            assert_eq!(read.header("x-content-type-options"), Some("nosniff"));
+            let policy = read.header("content-security-policy");
+            assert_eq!(policy, Some("sandbox; default-src 'none'"));
         }
     }
 }
