@@ -118,6 +118,7 @@ impl Engine {
             metrics: metrics.clone(),
             detoured: detoured.clone(),
             succession: succession.clone(),
+            losses: Arc::default(),
         };
         let writer = |_| writer::start(store.clone(), desk.clone(), limits.queue);
         let reader = |_| reader::start(store.clone(), desk.clone(), limits.queue);

@@ -84,7 +84,8 @@ impl Detours {
             return self.open[self.turn % DETOURS].clone();
         }
         let (queue, jobs) = Queue::new(self.capacity);
-        let link = Link::new(self.store.clone(), Purpose::Patient, self.desk.succession.clone());
+        let Desk { succession, losses, .. } = self.desk.clone();
+        let link = Link::new(self.store.clone(), Purpose::Patient, succession, losses);
         let most = self.store.gathers();
         let detour = drive(link, self.desk.clone(), most, jobs);
         tokio::spawn(AssertUnwindSafe(detour).catch_unwind().map(|ended| {

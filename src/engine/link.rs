@@ -1,13 +1,23 @@
 //! A task's own session with the store: opened when it is needed, and again after it was lost.
 
-use std::{sync::Arc, time::Duration, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use super::succession::Succession;
 use crate::store::{Outage, Session, Store, StoreError};
 
-/// A session that has rested for longer is tried before it is used: if the database was restarted
-/// meanwhile, that costs a reconnect instead of an unknown outcome.
+/// A session that has rested for longer is tried before it is used, and so is one after another was
+/// lost: if the database was restarted meanwhile, that costs a reconnect instead of an unknown outcome.
 const RESTED: Duration = Duration::from_secs(1);
+
+/// How many sessions were lost, by whichever task. What has ended one may have ended them all.
+#[derive(Default)]
+pub struct Losses(AtomicUsize);
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,28 +33,40 @@ pub struct Link {
     purpose: Purpose,
     session: Option<Box<dyn Session>>,
     last_used: Instant,
+    /// As many as there were when this session was last known to be well.
+    losses_known: usize,
+    losses: Arc<Losses>,
     outage: Option<Outage>,
     succession: Arc<Succession>,
 }
 
 impl Link {
-    pub fn new(store: Arc<dyn Store>, purpose: Purpose, succession: Arc<Succession>) -> Self {
+    pub fn new(
+        store: Arc<dyn Store>,
+        purpose: Purpose,
+        succession: Arc<Succession>,
+        losses: Arc<Losses>,
+    ) -> Self {
         let last_used = Instant::now();
-        Self { store, purpose, session: None, last_used, outage: None, succession }
+        let (session, outage, losses_known) = (None, None, 0);
+        Self { store, purpose, session, last_used, losses_known, losses, outage, succession }
     }
 
     /// The session, connecting if there is none. During an outage most callers are answered at
     /// once, and one in a while finds out whether it is over.
     pub async fn session(&mut self) -> Result<&mut dyn Session, StoreError> {
         let now = Instant::now();
-        if now.duration_since(self.last_used) > RESTED
+        let losses = self.losses.0.load(Ordering::Acquire);
+        let doubtful = now.duration_since(self.last_used) > RESTED || losses != self.losses_known;
+        if doubtful
             && let Some(session) = &mut self.session
             && let Err(error) = session.ping().await
         {
-            tracing::info!(%error, "a session did not survive its rest; opening another");
+            tracing::info!(%error, "a session has ended unnoticed; opening another");
             self.session = None;
         }
         self.last_used = now;
+        self.losses_known = losses;
         let session = match self.session.take() {
             Some(session) => session,
             None => self.connect().await?,
@@ -58,8 +80,8 @@ impl Link {
         if self.outage.is_none() {
             tracing::warn!(%error, "the store failed a request");
         }
-        if error.ends_the_session() {
-            self.session = None;
+        if error.ends_the_session() && self.session.take().is_some() {
+            self.losses.0.fetch_add(1, Ordering::Release);
         }
     }
 

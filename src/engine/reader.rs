@@ -27,7 +27,7 @@ pub enum Reading {
 pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Reading> {
     let (queue, jobs) = Queue::new(capacity);
     let at_once = store.gathers();
-    let link = Link::new(store, Purpose::Patient, desk.succession);
+    let link = Link::new(store, Purpose::Patient, desk.succession, desk.losses);
     let reader = Reader { link, marks: desk.marks, at_once };
     tokio::spawn(reader.run(jobs));
     queue

@@ -24,7 +24,7 @@ pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Writin
     let writer = Writer {
         gatherer: Gatherer::new(store.gathers()),
         detours: Detours::new(store.clone(), desk.clone(), capacity),
-        link: Link::new(store, Purpose::Shared, desk.succession.clone()),
+        link: Link::new(store, Purpose::Shared, desk.succession.clone(), desk.losses.clone()),
         desk,
     };
     tokio::spawn(writer.run(jobs));

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     EngineError,
-    link::Link,
+    link::{Link, Losses},
     marks::Marks,
     queue::{Reply, Waiting},
     succession::Succession,
@@ -32,6 +32,7 @@ pub struct Desk {
     /// How many wait behind others for a locked row.
     pub detoured: Arc<AtomicUsize>,
     pub succession: Arc<Succession>,
+    pub losses: Arc<Losses>,
 }
 
 impl Desk {
