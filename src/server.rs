@@ -23,6 +23,7 @@ use axum::{
     body::{Body, Bytes, HttpBody},
     extract::Request,
     http::{HeaderValue, Version, header::CONNECTION},
+    response::Response,
 };
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::{
@@ -85,12 +86,24 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
     \"detail\":\"as many connections are open as may; try again after a moment\",\
     \"limit\":\"connections\",\"retryable\":true}";
 
-/// Serves `router` until `drain` says stop, then lets what is in flight finish. Returns when the
+/// Whoever answers what comes to a listener.
+pub trait Answers: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(&self, request: Request) -> Response {
+        let answer: Result<_, Infallible> = self.clone().oneshot(request).await;
+        answer.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Has requests answered until `drain` says stop, then lets what is in flight finish. Returns when the
 /// last connection is closed or the drain's deadline has passed.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     drain: Drain,
 ) {
@@ -126,7 +139,7 @@ pub async fn serve(
             continue;
         };
         let watcher = connections.watcher();
-        let (router, tls) = (router.clone(), tls.clone());
+        let (answers, tls) = (answers.clone(), tls.clone());
         let (activity, limits) = (activity.clone(), limits.clone());
         let drain = drain.clone();
         tokio::spawn(async move {
@@ -135,12 +148,12 @@ pub async fn serve(
             match tls {
                 None => {
                     let from = OtherEnd { peer, certified: None };
-                    serve_connection(stream, from, router, limits, activity, drain, watcher).await;
+                    serve_connection(stream, from, answers, limits, activity, drain, watcher).await;
                 }
                 Some(tls) => {
                     if let Some((stream, certified)) = tls.accept(stream).await {
                         let from = OtherEnd { peer, certified };
-                        serve_connection(stream, from, router, limits, activity, drain, watcher)
+                        serve_connection(stream, from, answers, limits, activity, drain, watcher)
                             .await;
                     }
                 }
@@ -175,7 +188,7 @@ struct OtherEnd {
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     from: OtherEnd,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     activity: Arc<Activity>,
     drain: Drain,
@@ -199,19 +212,17 @@ async fn serve_connection(
             if let Some(line) = &line {
                 request.extensions_mut().insert(line.clone());
             }
-            let answer = router.clone().oneshot(request);
+            let answers = answers.clone();
             async move {
-                let answer = answer.await.map_err(|never: Infallible| match never {});
-                answer.map(|mut answer| {
-                    if http_1 && drain.has_begun() {
-                        // So that the client does not send its next request just as we hang up.
-                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    let (anywhere, here) = answering;
-                    let anywhere =
-                        answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
-                    answer.map(|body| Sending { body, _answering: (anywhere, here) })
-                })
+                let mut answer = answers.answer(request).await;
+                if http_1 && drain.has_begun() {
+                    // So that the client does not send its next request just as we hang up.
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                let (anywhere, here) = answering;
+                let anywhere = answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
+                let answer = answer.map(|body| Sending { body, _answering: (anywhere, here) });
+                Ok::<_, Infallible>(answer)
             }
         })
     };
