@@ -13,12 +13,14 @@
 mod accept;
 pub mod batch;
 mod body;
+mod browsers;
 mod caller;
 mod content_type;
 mod door;
 mod events;
 pub mod extract;
 mod guarded;
+pub mod host;
 pub mod listing;
 pub mod locks;
 pub mod marks;
@@ -31,6 +33,7 @@ pub mod rejections;
 mod render;
 pub mod resources;
 mod visit;
+mod weighed;
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -71,6 +74,8 @@ pub struct Shared {
     /// Where authentication is on.
     pub gate: SharedGate,
     pub limits: Arc<Limits>,
+    /// Whether nobody but this machine can ask.
+    pub on_loopback: bool,
     /// The rule for writes that name none.
     pub rule: Rule,
     pub max_body: ByteSize,
@@ -102,7 +107,8 @@ impl Api {
 }
 
 pub fn router(api: Api, metrics: Arc<Metrics>) -> Router {
-    let door = Arc::new(Door { metrics, gate: api.gate.clone(), limits: api.limits.clone() });
+    let (gate, limits) = (api.gate.clone(), api.limits.clone());
+    let door = Arc::new(Door { metrics, gate, limits, on_loopback: api.on_loopback });
     routes()
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
