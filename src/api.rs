@@ -13,12 +13,14 @@
 mod accept;
 pub mod batch;
 mod body;
+mod browsers;
 mod caller;
 mod content_type;
 mod door;
 mod events;
 pub mod extract;
 mod guarded;
+pub mod host;
 pub mod listing;
 pub mod locks;
 pub mod marks;
@@ -32,6 +34,7 @@ mod render;
 pub mod resources;
 mod route;
 mod visit;
+mod weighed;
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -72,6 +75,8 @@ pub struct Shared {
     /// Where authentication is on.
     pub gate: SharedGate,
     pub limits: Arc<Limits>,
+    /// Whether nobody but this machine can ask.
+    pub on_loopback: bool,
     /// The rule for writes that name none.
     pub rule: Rule,
     pub max_body: ByteSize,
@@ -111,7 +116,8 @@ pub struct Public {
 
 impl Public {
     pub fn new(api: Api, metrics: Arc<Metrics>) -> Self {
-        let door = Door { metrics, gate: api.gate.clone(), limits: api.limits.clone() };
+        let (gate, limits) = (api.gate.clone(), api.limits.clone());
+        let door = Door { metrics, gate, limits, on_loopback: api.on_loopback };
         Self { api, door: Arc::new(door) }
     }
 }

@@ -80,6 +80,7 @@ pub async fn serve(etcd: &str) {
         guarded: Guarded::new(engine, Some(locks)),
         gate: None,
         limits,
+        on_loopback: true,
         rule: Rule::default(),
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),

@@ -18,6 +18,7 @@ use super::{
     visit::Visit,
 };
 use crate::{
+    auth::Access,
     metrics::{BadInput, Op, ReadOutcome},
     trace::{SpanId, TraceParent},
 };
@@ -42,10 +43,19 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
         caller = caller::of_request(&request, trace, visit.as_ref().map(Visit::step));
         request.extensions_mut().insert(caller.clone());
     }
+    let access = Access::of(&door.gate, request.extensions());
+    let may_refuse = request.method().is_safe() && !request.headers().contains_key(FENCING_TOKEN);
     let mut response = match passed {
         Ok(()) => route::answer(api, route, request).await,
         Err(problem) => problem.into_response(),
     };
+    let malformed = |response: &Response| {
+        response.extensions().get::<Reported>().is_some_and(|it| bad_input(it.kind).is_some())
+    };
+    if matches!(asked, Some(Asked::Write(_))) && malformed(&response) {
+        response = door.judge_malformed(&access, response);
+    }
+    response = door.weigh(response, access.identity(), may_refuse);
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
     door.count(problem);

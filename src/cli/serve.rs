@@ -111,6 +111,7 @@ async fn serve(
         guarded: Guarded::new(engine.clone(), locks.clone()),
         gate: access.gate.clone(),
         limits: limits.clone(),
+        on_loopback: settings.listen.ip().to_canonical().is_loopback(),
         rule: settings.rule,
         max_body: settings.max_body.0,
         body_timeout: settings.body_timeout.0,
