@@ -28,6 +28,9 @@ pub struct Write {
     /// 0 where there is none.
     pub seq: i64,
     pub value: Option<String>,
+    /// The version that it is meant for; 0 where there must be no value.
+    #[serde(default)]
+    pub expects: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +51,10 @@ pub enum Request {
         lock: String,
         ttl_ms: u64,
         wait_ms: u64,
+    },
+    Renew {
+        lock: String,
+        token: i64,
     },
     Release {
         lock: String,
@@ -98,6 +105,8 @@ pub struct Op {
     pub till: Moment,
     /// Whether everything had been healed before it was sent, so that it must succeed.
     pub due: bool,
+    /// Which fencepost was asked.
+    pub via: usize,
 }
 
 /// A standby took over, and every token below the floor is void.
@@ -116,6 +125,8 @@ pub struct Takeover {
 pub struct History {
     pub ops: Vec<Op>,
     pub takeovers: Vec<Takeover>,
+    /// Whether something happened by which a lock can be lost before its time.
+    pub leases_cut_short: bool,
     /// Requests that were answered twice, or answers to what nobody asked.
     pub muddled: Vec<String>,
 }
@@ -123,7 +134,7 @@ pub struct History {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    Sent { name: String, at: Moment, due: bool, request: Request },
+    Sent { name: String, at: Moment, due: bool, via: usize, request: Request },
     Answered { name: String, at: Moment, outcome: Outcome },
 }
 
@@ -169,10 +180,11 @@ impl History {
         let mut places = HashMap::new();
         for line in lines {
             match line {
-                Line::Sent { name, at, due, request } => {
+                Line::Sent { name, at, due, via, request } => {
                     places.insert(name.clone(), history.ops.len());
                     let outcome = Outcome::Unknown { reason: "nobody noted an answer".into() };
-                    history.ops.push(Op { name, request, outcome, from: at, till: NEVER, due });
+                    let (from, till) = (at, NEVER);
+                    history.ops.push(Op { name, request, outcome, from, till, due, via });
                 }
                 Line::Answered { name, at, outcome } => match places.remove(&name) {
                     None => history.muddled.push(name),
@@ -202,6 +214,29 @@ impl History {
     }
 }
 
+impl Request {
+    /// The one that it is about, or the first of them.
+    pub fn key(&self) -> Option<&String> {
+        match self {
+            Self::Write(write) => Some(&write.key),
+            Self::Batch(writes) => writes.first().map(|write| &write.key),
+            Self::Read { key, .. } | Self::Claim { key, .. } => Some(key),
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Release { .. } => None,
+        }
+    }
+
+    /// Those that it carries.
+    pub fn tokens(&self) -> Vec<i64> {
+        match self {
+            Self::Write(write) => vec![write.token],
+            Self::Batch(writes) => writes.iter().map(|write| write.token).collect(),
+            Self::Read { token, .. } => token.iter().copied().collect(),
+            Self::Claim { token, .. } => vec![*token],
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Release { .. } => Vec::new(),
+        }
+    }
+}
+
 impl Op {
     pub fn writes(&self) -> &[Write] {
         match &self.request {
@@ -218,6 +253,11 @@ impl Op {
             _ => &[],
         };
         self.writes().iter().zip(seen)
+    }
+
+    /// Whether a write passed the fence and was refused for its precondition alone.
+    pub fn mismatched(&self) -> bool {
+        matches!(&self.outcome, Outcome::Refused { reason, .. } if reason == "version-mismatch")
     }
 
     /// Whether it can have changed something, or can yet.
