@@ -113,6 +113,10 @@ impl Nemesis {
                 Kind::PartitionMembers => network::join(),
                 Kind::SpoilFront | Kind::SpoilStoreLink | Kind::SpoilEtcdLink => {
                     for link in links(kind, stage, place) {
+                        if matches!(lost, Lost::Both) {
+                            // What was on its way never arrives.
+                            link.set(Weather::Cut);
+                        }
                         link.set(Weather::Fair);
                     }
                 }
@@ -222,8 +226,10 @@ async fn fail_over(stage: &mut Stage, random: &mut Rng) {
         standby.link.set(Weather::Cut);
         tokio::time::sleep(Duration::from_millis(random.u64(100..800))).await;
         if random.bool() {
-            // Whoever waits for the standby is told that it need not.
-            end_sessions(stage, "pg_cancel_backend").await;
+            // Whoever waits for the standby is told that it need not, or ended.
+            let cancels = random.bool();
+            let how = if cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
+            end_sessions(stage, how).await;
         }
     }
     stage.fail_over().await;

@@ -5,7 +5,7 @@
 //! one whose outcome is unknown.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io::Write as _,
     path::Path,
@@ -201,16 +201,41 @@ impl History {
         history
     }
 
-    /// As if nobody knew what became of anything that was begun before the last loss.
+    /// As if nobody knew what became of anything that was begun before the last loss. Where nothing that was
+    /// acknowledged is lost, readers may still have seen what was not.
     pub fn since_the_last_loss(&self) -> Self {
-        let lossy = self.takeovers.iter().filter(|takeover| takeover.lossy);
-        let Some(end) = lossy.map(|takeover| takeover.till).max() else { return self.clone() };
         let mut history = self.clone();
+        for takeover in self.takeovers.iter().filter(|takeover| !takeover.lossy) {
+            history.forget_what_only_readers_saw(takeover.till);
+        }
+        let lossy = self.takeovers.iter().filter(|takeover| takeover.lossy);
+        let Some(end) = lossy.map(|takeover| takeover.till).max() else { return history };
         for op in history.ops.iter_mut().filter(|op| op.from < end) {
             op.outcome = Outcome::Unknown { reason: "a standby may have lost it".into() };
             op.till = NEVER;
         }
         history
+    }
+}
+
+impl History {
+    fn forget_what_only_readers_saw(&mut self, end: Moment) {
+        let values = |op: &Op| -> Vec<String> {
+            let names = op.writes().iter().filter_map(|write| write.value.as_deref().map(name_of));
+            names.map(str::to_owned).collect()
+        };
+        let done = self.ops.iter().filter(|op| matches!(op.outcome, Outcome::Done(_)));
+        let acknowledged: HashSet<String> = done.flat_map(values).collect();
+        for op in self.ops.iter_mut().filter(|op| op.from < end) {
+            let (Request::Read { .. }, Outcome::Done(seen)) = (&op.request, &op.outcome) else {
+                continue;
+            };
+            let value = seen.first().and_then(|seen| seen.value.as_deref());
+            if value.is_some_and(|value| !acknowledged.contains(name_of(value))) {
+                op.outcome = Outcome::Unknown { reason: "it was acknowledged to nobody".into() };
+                op.till = NEVER;
+            }
+        }
     }
 }
 

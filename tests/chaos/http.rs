@@ -103,6 +103,11 @@ fn entry(write: &Write) -> Value {
         Some(value) => entry["value_base64"] = BASE64_STANDARD.encode(value).into(),
         None => entry["delete"] = true.into(),
     }
+    match write.expects {
+        None => {}
+        Some(0) => entry["if_none_match"] = "*".into(),
+        Some(version) => entry["if_match"] = version.into(),
+    }
     entry
 }
 

@@ -9,7 +9,7 @@
 //! | what is promised, and the checks | `check.rs`, `check/`, `register.rs` |
 //! | that the checks can fail | `bite.rs`, `bite/` |
 //! | what clients do | `work.rs`, `http.rs`, `client.rs` |
-//! | too much of everything | `bounds.rs` |
+//! | too much of everything | `bounds.rs`, `full.rs` |
 //! | round after round, and the report | `long.rs`, `report.rs`, `method.md` |
 //! | what goes wrong, on which stage | `plan.rs`, `stage.rs`, `kind.rs`, `faults.rs`, `round.rs` |
 //! | a network, disks and clocks to break | `world.rs`, `network.rs`, `disk.rs`, `clock.rs` |
@@ -23,6 +23,7 @@ mod client;
 mod clock;
 mod disk;
 mod faults;
+mod full;
 mod history;
 mod http;
 mod kind;
@@ -96,6 +97,8 @@ fn trials() -> Vec<Trial> {
         let name = format!("bite::real_{name}_breaks_{promise:?}");
         trials.push(trial(&name, move || is_found_out(sql, promise)));
     }
+    trials.push(trial("full::sqlite", full::sqlite));
+    trials.push(trial("full::postgres", full::postgres));
     trials.push(trial("bounds::short", within_bounds));
     trials
 }

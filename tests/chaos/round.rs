@@ -78,7 +78,11 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
 
 /// For whoever wants to know how it came about.
 fn keep(plan: Plan, lines: &[Line]) {
-    let path = std::env::temp_dir().join(format!("fencepost-chaos-seed-{}.jsonl", plan.seed));
+    let path = std::env::temp_dir().join(format!(
+        "fencepost-chaos-seed-{}-{}.jsonl",
+        plan.seed,
+        std::process::id()
+    ));
     let lines = lines.iter().map(|line| serde_json::to_string(line).expect("a line") + "\n");
     fs::write(&path, lines.collect::<String>()).expect("the history is kept");
     println!("the history is in {}", path.display());

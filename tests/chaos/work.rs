@@ -266,6 +266,11 @@ impl<'a, S: Service> Worker<'a, S> {
             writes.push(self.scoped(held, item(&held.lock, number), value));
         }
         let earlier = writes[0].clone();
+        if batch && self.random.u8(..5) == 0 {
+            // One that cannot pass, perhaps after others that could: none may.
+            let place = self.random.usize(..writes.len());
+            writes[place].expects = Some(1 << 40);
+        }
         let request = if batch { Request::Batch(writes) } else { Request::Write(earlier.clone()) };
         let outcome = self.insist(request).await;
         // Another one under the same seq, by mistake.

@@ -262,6 +262,9 @@ impl Broken {
                     state.keys = before;
                 }
                 let register = state.keys.get(&write.key).cloned().unwrap_or_default();
+                // That its holder was seen has been undone with the rest.
+                let undone = reason == "version-mismatch";
+                let mark = if undone { register.token.max(state.floor) } else { mark };
                 return refused(reason, index, mark, &register, state.floor);
             }
             answers.push(written(&state.keys[&write.key]));

@@ -15,7 +15,7 @@ use std::{
 
 use super::{Findings, Promise};
 use crate::{
-    history::{History, Moment, NEVER, Op, Outcome, Request, Seen, name_of},
+    history::{History, Moment, NEVER, Op, Outcome, Request, Seen, Takeover, name_of},
     register::{Register, Verdict},
 };
 
@@ -61,8 +61,15 @@ struct Step {
 enum Event {
     /// The floor rises to this.
     Floor(i64),
-    /// A standby takes over that may not have heard the latest.
-    Loss,
+    /// A standby takes over that may not have heard the latest: of what was acknowledged, or only of what
+    /// was not, but may have been seen by readers.
+    Loss { lossy: bool },
+}
+
+impl Step {
+    fn is_loss(&self) -> bool {
+        matches!(self.event, Some(Event::Loss { .. }))
+    }
 }
 
 /// The floor's name in a state. No key begins like this.
@@ -150,8 +157,9 @@ fn takeovers(history: &History, steps: &[Step]) -> Vec<Step> {
         Step { op, event: Some(event) }
     };
     let floors = floors.into_iter().map(|floor| step(Event::Floor(floor), first, NEVER));
-    let losses = history.takeovers.iter().filter(|takeover| takeover.lossy);
-    let losses = losses.map(|takeover| step(Event::Loss, takeover.from, takeover.till));
+    let losses = history.takeovers.iter().map(|Takeover { lossy, from, till, .. }| {
+        step(Event::Loss { lossy: *lossy }, *from, *till)
+    });
     floors.chain(losses).collect()
 }
 
@@ -210,9 +218,9 @@ enum Answer {
 struct Search<'a> {
     steps: &'a [Step],
     done: Vec<bool>,
-    /// The states that the path has led through, and the moment from which on a loss may go back to
-    /// one of them.
-    trail: Vec<(u64, State)>,
+    /// The states that the path has led through, each with the step that led to it, and the moment
+    /// from which on a loss may go back to one of them.
+    trail: Vec<(u64, State, Option<usize>)>,
     losable: Option<Moment>,
     /// Steps before this one are all done.
     first: usize,
@@ -224,7 +232,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(steps: &'a [Step]) -> Self {
         let done = vec![false; steps.len()];
-        let losses = steps.iter().filter(|step| step.event == Some(Event::Loss));
+        let losses = steps.iter().filter(|step| step.is_loss());
         let losable = losses.map(|step| step.op.from.saturating_sub(LAG)).min();
         let (tried, stuck) = (HashSet::new(), Vec::new());
         Self { steps, done, trail: Vec::new(), losable, first: 0, tried, furthest: 0, stuck }
@@ -237,7 +245,7 @@ impl<'a> Search<'a> {
             Some(moves) => moves.into_iter(),
             None => return Answer::Found,
         };
-        self.trail.push((0, State::new()));
+        self.trail.push((0, State::new(), None));
         loop {
             let patience = if self.losable.is_some() { PATIENCE / 100 } else { PATIENCE };
             if self.tried.len() > patience / self.steps.len() {
@@ -250,7 +258,7 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let Some(next) = self.moves(&state) else { return Answer::Found };
-                self.trail.push((hash_of(&state), state));
+                self.trail.push((hash_of(&state), state, Some(step)));
                 path.push((step, std::mem::replace(&mut moves, next.into_iter())));
             } else {
                 let Some((step, before)) = path.pop() else {
@@ -302,13 +310,21 @@ impl<'a> Search<'a> {
                 vec![with(state, FLOOR, risen)]
             }
             // Nothing may be lost, or the last, or the last two...
-            Some(Event::Loss) => {
+            Some(Event::Loss { lossy }) => {
                 // Whoever held a lock before must acquire again: the floor is not below any of them.
                 let newest = state.values().map(|register| register.token).max().unwrap_or(0);
                 let risen = Register { token: newest, ..Register::default() };
                 let mut states = vec![with(state, FLOOR, risen.clone())];
-                for (_, earlier) in self.trail.iter().rev().take(self.recent()) {
-                    let earlier = with(earlier, FLOOR, risen.clone());
+                // What the last step led to is where we are.
+                let mut later = self.trail.last();
+                for earlier in self.trail.iter().rev().skip(1).take(self.recent()) {
+                    let undone = later.and_then(|(.., step)| *step);
+                    let known = undone.is_some_and(|step| !self.steps[step].op.is_unknown());
+                    if known && !lossy && later.is_some_and(|(_, later, _)| *later != earlier.1) {
+                        break;
+                    }
+                    later = Some(earlier);
+                    let earlier = with(&earlier.1, FLOOR, risen.clone());
                     if states.last() != Some(&earlier) {
                         states.push(earlier);
                     }
@@ -331,9 +347,9 @@ impl<'a> Search<'a> {
         self.first.hash(&mut hasher);
         state.hash(&mut hasher);
         // As long as it may be lost, it matters by which way it has come.
-        let lost = |place: usize| self.steps[place].event == Some(Event::Loss) && !self.done[place];
+        let lost = |place: usize| self.steps[place].is_loss() && !self.done[place];
         if self.losable.is_some() && (0..self.steps.len()).any(lost) {
-            for (earlier, _) in self.trail.iter().rev().take(self.recent()) {
+            for (earlier, ..) in self.trail.iter().rev().take(self.recent()) {
                 earlier.hash(&mut hasher);
             }
         }
@@ -384,6 +400,8 @@ fn apply(op: &Op, state: &State) -> Option<State> {
 fn write(op: &Op, before: &State) -> Option<State> {
     let mut state = before.clone();
     let floor = floor_of(before);
+    // Of a batch that is refused nothing stays, not even that its holder was seen.
+    let single = op.writes().len() == 1;
     for (place, write) in op.writes().iter().enumerate() {
         let register = state.get(&write.key).cloned().unwrap_or_default();
         let scope = write.scope.as_ref().map(|scope| state.get(scope).cloned().unwrap_or_default());
@@ -398,7 +416,7 @@ fn write(op: &Op, before: &State) -> Option<State> {
             }
         };
         match (&op.outcome, verdict) {
-            (Outcome::Unknown { .. }, Verdict::Refused("version-mismatch")) => {
+            (Outcome::Unknown { .. }, Verdict::Refused("version-mismatch")) if single => {
                 return Some(passed(before));
             }
             (Outcome::Unknown { .. }, Verdict::Refused(_)) => return Some(before.clone()),
@@ -406,9 +424,10 @@ fn write(op: &Op, before: &State) -> Option<State> {
                 let same = reason == because && *index == place;
                 let held = match because {
                     "stale-token" => is_held_against(*mark, write.token, after.token.max(guard)),
+                    "version-mismatch" if !single => *mark == register.token.max(floor),
                     _ => *mark == after.token,
                 };
-                let mismatch = because == "version-mismatch";
+                let mismatch = single && because == "version-mismatch";
                 let after = if mismatch { passed(before) } else { before.clone() };
                 return (same && held).then_some(after);
             }
