@@ -6,6 +6,9 @@
 
 mod activity;
 mod drain;
+mod in_flight;
+#[cfg(test)]
+mod letting_go;
 pub mod tls;
 
 use std::{
@@ -149,6 +152,11 @@ pub async fn serve(
         });
     }
     drop(listener);
+    let_go(connections, &drain).await;
+}
+
+/// Lets what is in flight finish. Returns when the last connection is closed, or time is up.
+async fn let_go(connections: GracefulShutdown, drain: &Drain) {
     drain.closing().cancel();
     if timeout(drain.remaining(), connections.shutdown()).await.is_err() {
         tracing::warn!("some connections were still open at the end of the drain");
