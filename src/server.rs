@@ -7,6 +7,9 @@
 mod activity;
 mod drain;
 mod guest;
+mod in_flight;
+#[cfg(test)]
+mod letting_go;
 mod sending;
 pub mod tls;
 mod unsent;
@@ -165,6 +168,11 @@ pub async fn serve(
         });
     }
     drop(listener);
+    let_go(connections, stopping, &drain).await;
+}
+
+/// Lets what is in flight finish. Returns when the last connection is closed, or time is up.
+async fn let_go(connections: TaskTracker, stopping: CancellationToken, drain: &Drain) {
     drain.closing().cancel();
     stopping.cancel();
     connections.close();

@@ -1,11 +1,9 @@
 //! Rejections in the log: a line for each, until there are too many; then a few, and how many were
 //! left out.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
 use tracing::field;
 
 use super::{Entry, Rejection};

@@ -1,8 +1,9 @@
 //! What is said while a store cannot be reached, and when to try again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
 
 use super::StoreError;
 
