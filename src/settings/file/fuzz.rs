@@ -1,18 +1,21 @@
 //! Whatever a settings file holds: settings that are known, or an error that names the line or the
 //! setting, and never shows a value.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 use super::*;
 
 const SECRET: &str = "s3cret";
 
+static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| known_settings(&crate::cli::command()));
+
 fn check(text: &str) {
-    let known = known_settings(&crate::cli::command());
-    match understood(text, &known) {
+    match understood(text, &KNOWN) {
         Ok(values) => {
             for name in values.keys() {
-                assert!(known.contains(&name.replace('_', "-")), "{text:?}: {name}");
+                assert!(KNOWN.contains(&name.replace('_', "-")), "{text:?}: {name}");
             }
         }
         Err(error) => {
@@ -30,8 +33,7 @@ fn the_corpus() {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    let known = known_settings(&crate::cli::command());
-    prop_oneof![prop::sample::select(known), "[a-z.\"-]{1,8}"]
+    prop_oneof![prop::sample::select(KNOWN.clone()), "[a-z.\"-]{1,8}"]
 }
 
 fn value() -> impl Strategy<Value = String> {
