@@ -14,6 +14,7 @@ use axum::{
 use super::{
     Door, FENCING_TOKEN,
     caller::{self, TRACEPARENT},
+    door::Asking,
     problem::{Kind, Reported},
     visit::Visit,
 };
@@ -38,7 +39,9 @@ pub async fn measure(
     let since = Instant::now();
     // First of all: whose request it is goes with it from here on.
     let passed = door.pass(&mut request).await;
-    let parent = caller::trace_parent(request.headers());
+    // A stranger does not say what is traced.
+    let stranger = door.has_a_stranger(&request);
+    let parent = caller::trace_parent(request.headers()).filter(|_| !stranger);
     let visit = door.metrics.spans.as_ref().and_then(|spans| {
         let route = path.as_ref().map(MatchedPath::as_str);
         Visit::begin(spans, parent, route, &request)
@@ -50,7 +53,7 @@ pub async fn measure(
         request.extensions_mut().insert(caller.clone());
     }
     let access = Access::of(&door.gate, request.extensions());
-    let may_refuse = request.method().is_safe() && !request.headers().contains_key(FENCING_TOKEN);
+    let asking = Asking::by(&request);
     let mut response = match passed {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -61,7 +64,7 @@ pub async fn measure(
     if matches!(asked, Some(Asked::Write(_))) && malformed(&response) {
         response = door.judge_malformed(&access, response);
     }
-    response = door.weigh(response, access.identity(), may_refuse);
+    response = door.weigh(response, access.identity(), asking);
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
     door.count(problem);
