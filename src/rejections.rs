@@ -57,7 +57,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long the store may take to say what it has kept.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connections that may follow the record at once.
+/// Connections that may follow the record at once: of clients, and of operators.
 const FOLLOWERS: usize = 64;
 
 struct Book {
@@ -76,6 +76,7 @@ pub struct Rejections {
     fencepost: u64,
     owners: Arc<Owners>,
     followers: Arc<Semaphore>,
+    operators: Arc<Semaphore>,
     dropped: Arc<Dropped>,
     /// Where they are kept in the store, too.
     archive: Option<Archive>,
@@ -97,6 +98,7 @@ impl Rejections {
             fencepost,
             owners: Arc::default(),
             followers: Arc::new(Semaphore::new(FOLLOWERS)),
+            operators: Arc::new(Semaphore::new(FOLLOWERS)),
             dropped: Arc::default(),
             archive: None,
             inquiry: None,
@@ -192,8 +194,16 @@ impl Rejections {
 
     /// Follows the record from now on, or from after `last`, if that was one of ours. `None`: there
     /// are as many followers as there may be.
-    pub fn follow(self: &Arc<Self>, filter: Filter, last: Option<Id>) -> Option<Follower> {
-        let place = self.followers.clone().try_acquire_owned().ok()?;
+    ///
+    /// `by_operator`: they have places of their own, so that no client keeps them from looking.
+    pub fn follow(
+        self: &Arc<Self>,
+        filter: Filter,
+        last: Option<Id>,
+        by_operator: bool,
+    ) -> Option<Follower> {
+        let places = if by_operator { &self.operators } else { &self.followers };
+        let place = places.clone().try_acquire_owned().ok()?;
         self.take_in();
         let now = self.book().ring.next();
         let last = last.filter(|id| id.fencepost == self.fencepost);

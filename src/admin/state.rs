@@ -22,7 +22,10 @@ use super::{
     history::Chart,
     locks_now::{self, LocksNow},
 };
-use crate::rejections::{Entry, Filter};
+use crate::{
+    metrics::{AccessFile, Label},
+    rejections::{Entry, Filter},
+};
 
 /// How long an answer is good for the next one who asks.
 const FRESH: Duration = Duration::from_secs(1);
@@ -106,6 +109,14 @@ async fn look(admin: &Admin) -> Document<'_> {
     let status = admin.locks.as_ref().map(|locks| locks.authority().status());
     if let Some(status) = status {
         checks.push(Check::new("authority", status.up, "it does not answer"));
+    }
+    let refused = &admin.engine.metrics().access.file_refused;
+    for file in AccessFile::ALL.iter().filter(|file| refused[**file].get() != 0) {
+        checks.push(Check::new(
+            file.name(),
+            false,
+            "its newest version is refused; an older one is in force",
+        ));
     }
     Document {
         about: &admin.about,

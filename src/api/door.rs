@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    browsers,
+    FENCING_TOKEN, browsers,
     problem::{Kind, Problem, Reported},
     refuse_ambiguity, weighed,
 };
@@ -32,6 +32,24 @@ pub struct Door {
     pub limits: Arc<Limits>,
     /// Whether nobody but this machine can ask.
     pub on_loopback: bool,
+}
+
+/// What a request is for: it says what has been done once there is an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    Read,
+    FencedRead,
+    Write,
+}
+
+impl Asking {
+    pub fn by(request: &Request) -> Self {
+        match (request.method().is_safe(), request.headers().contains_key(FENCING_TOKEN)) {
+            (true, false) => Self::Read,
+            (true, true) => Self::FencedRead,
+            (false, _) => Self::Write,
+        }
+    }
 }
 
 impl Door {
@@ -82,10 +100,23 @@ impl Door {
         if closes { problem.and_close() } else { problem }.into_response()
     }
 
-    /// An answer counts until its client has taken it.
-    pub fn weigh(&self, answer: Response, who: Option<&Identity>, may_refuse: bool) -> Response {
-        weighed::outgoing(answer, &self.limits, who, may_refuse)
-            .unwrap_or_else(|over| Problem::from(over).into_response())
+    /// An answer counts until its client has taken it. That of a write is given in any case: the client
+    /// must hear what has been done.
+    pub fn weigh(&self, answer: Response, who: Option<&Identity>, asked: Asking) -> Response {
+        let may_refuse = asked != Asking::Write;
+        let weighed = weighed::outgoing(answer, &self.limits, who, may_refuse);
+        weighed.unwrap_or_else(|over| {
+            let problem = match asked {
+                Asking::FencedRead => Problem::claimed_but_over(over),
+                Asking::Read | Asking::Write => Problem::from(over),
+            };
+            problem.into_response()
+        })
+    }
+
+    /// Whether strangers are asked who they are, and this is one.
+    pub fn has_a_stranger(&self, request: &Request) -> bool {
+        self.gate.is_some() && request.extensions().get::<Identity>().is_none()
     }
 
     /// Whether there is room for one more. Where requests have no limits, that costs a look.

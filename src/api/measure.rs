@@ -13,6 +13,7 @@ use axum::{
 use super::{
     Api, Door, FENCING_TOKEN,
     caller::{self, TRACEPARENT},
+    door::Asking,
     problem::{Kind, Reported},
     route::{self, Route},
     visit::Visit,
@@ -34,7 +35,9 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     let since = Instant::now();
     // First of all: whose request it is goes with it from here on.
     let passed = door.pass(&mut request).await;
-    let parent = caller::trace_parent(request.headers());
+    // A stranger does not say what is traced.
+    let stranger = door.has_a_stranger(&request);
+    let parent = caller::trace_parent(request.headers()).filter(|_| !stranger);
     let visit =
         door.metrics.spans.as_ref().and_then(|spans| Visit::begin(spans, parent, route, &request));
     let mut caller = Arc::default();
@@ -44,7 +47,7 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
         request.extensions_mut().insert(caller.clone());
     }
     let access = Access::of(&door.gate, request.extensions());
-    let may_refuse = request.method().is_safe() && !request.headers().contains_key(FENCING_TOKEN);
+    let asking = Asking::by(&request);
     let mut response = match passed {
         Ok(()) => route::answer(api, route, request).await,
         Err(problem) => problem.into_response(),
@@ -55,7 +58,7 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     if matches!(asked, Some(Asked::Write(_))) && malformed(&response) {
         response = door.judge_malformed(&access, response);
     }
-    response = door.weigh(response, access.identity(), may_refuse);
+    response = door.weigh(response, access.identity(), asking);
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
     door.count(problem);

@@ -21,7 +21,7 @@ use super::{
     render,
 };
 use crate::{
-    auth::{Identity, access::Subject, policy::Right},
+    auth::{Identity, Operator, access::Subject, policy::Right},
     metrics::{Label, Limited},
     rejections::{Entry, Id},
     token::{Key, Seq, Token},
@@ -117,8 +117,7 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
     let permit = access.rejections(asked.filter.key.as_ref())?;
     let rejections = api.guarded.engine(permit).rejections();
     if accept::form(request.headers())? == Form::Events {
-        // Whoever runs the server follows them without an identity, and must be able to in a flood too:
-        // there are places of their own for that.
+        // Whoever runs the server follows them without an identity, and must be able to in a flood too.
         let who = access.identity();
         let place = who.map(|who| api.limits.place(Limited::Streams, Some(who))).transpose()?;
         let subject = asked.filter.key.clone().map_or(Subject::Everything, Subject::Key);
@@ -131,7 +130,8 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
                 () = closing => {}
             }
         };
-        return follow::response(rejections, asked, request.headers(), until);
+        let by_operator = request.extensions().get::<Operator>().is_some();
+        return follow::response(rejections, asked, request.headers(), by_operator, until);
     }
     let (entries, from) = match rejections.newest_anywhere(&asked.filter, asked.limit).await {
         Some(entries) => (entries, &[Source::Memory, Source::Store][..]),

@@ -178,7 +178,9 @@ async fn a_reader_that_never_reads_is_closed_at_a_deadline() {
     // More than the buffers of two sockets can hold.
     const LENGTH: usize = 32 << 20;
     let store = TestStore::sqlite();
-    let flags = [IMPATIENT, &["--max-connections", "1", "--max-body", "32MiB"]].concat();
+    // Sending that much may take its time.
+    let impatient = ["--header-timeout", "300ms", "--write-timeout", "300ms"];
+    let flags = [&impatient[..], &["--max-connections", "1", "--max-body", "32MiB"]].concat();
     let server = Fencepost::with(&store, &flags).await;
     let large = server.client().request(reqwest::Method::PUT, "/v1/resources/large");
     let large = large.header("X-Fencing-Token", 5).body(vec![b'x'; LENGTH]);

@@ -89,6 +89,10 @@ async fn what_nobody_takes_is_bounded() {
     assert_eq!((refused.status, refused.problem().as_str()), (429, "overloaded"));
     assert_eq!(refused.json()["limit"], json!("bodies"));
     assert!(refused.header("retry-after").is_some());
+    let fenced = answer(client.read("large").header("X-Fencing-Token", 6)).await;
+    assert_eq!((fenced.status, fenced.json()["limit"].as_str()), (429, Some("bodies")));
+    assert!(fenced.text().contains("the token has been seen"), "{}", fenced.text());
+    assert_eq!(client.mark("large").await, (6, 0), "as it says");
     // A body in memory is one, whichever way it goes.
     assert_eq!(put_large(&client, "other", 600 << 10).await, 429);
     assert_eq!(answer(client.put("small", 5, "v")).await.status, 201);

@@ -2,7 +2,8 @@
 
 // Whether it has started and serves is worth a word only if it does not.
 const WORTH_A_WORD = ["store", "authority"];
-const CHECKS = { started: "Started", serving: "Serving", store: "Store", authority: "Lock service" };
+const CHECKS = { started: "Started", serving: "Serving", store: "Store", authority: "Lock service",
+  tokens: "Tokens file", policy: "Policy file", tls: "Certificate", jwks: "Keys of JWTs" };
 
 function showHealth(state) {
   const shown = state.checks.filter((check) => !check.ok || WORTH_A_WORD.includes(check.name));

@@ -17,6 +17,8 @@ function judge(state, totals) {
   if ("store" in failing) return ["bad", "The store is away. Nothing can be written", `${failing.store}. What was answered before is safe. See docs/runbooks/store-down.md.`];
   if ("serving" in failing) return ["warn", "This fencepost is shutting down", "It goes on serving until it is quiet."];
   if ("authority" in failing) return ["bad", "The lock service is away. No lock is granted", "Writes under tokens that are known go on. See docs/runbooks/authority-down.md."];
+  const refusedFile = ["tokens", "policy", "tls", "jwks"].find((file) => file in failing);
+  if (refusedFile) return ["warn", `The newest version of “${refusedFile}” is refused`, "An older one is in force, until a restart. See docs/runbooks/file-refused.md."];
   if (state.queue.depth > state.queue.limit / 2) return ["warn", "Requests pile up in front of the store", `${count(state.queue.depth)} wait. See docs/runbooks/queue-saturated.md.`];
   if (failed) return ["warn", `${plural(failed, "write", "writes")} without a verdict in the last minute`, "Neither accepted nor refused. See docs/runbooks/writes-fail.md."];
   if (refused) {

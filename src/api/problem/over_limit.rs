@@ -6,6 +6,18 @@ use crate::{
     metrics::{Label, Limited, Whose},
 };
 
+impl Problem {
+    /// The claim of a fenced read was made, and there is no room for the value.
+    pub fn claimed_but_over(over: OverLimit) -> Self {
+        let mut problem = Self::from(over);
+        problem.members.detail =
+            "the token has been seen, but as many bytes of bodies are on their \
+                                  way as may: there is no room for the value; read it again later"
+                .into();
+        problem
+    }
+}
+
 impl From<OverLimit> for Problem {
     fn from(OverLimit { limit, whose, retry_after }: OverLimit) -> Self {
         let what = match limit {

@@ -36,12 +36,13 @@ pub fn response(
     rejections: &Arc<Rejections>,
     asked: Asked,
     headers: &HeaderMap,
+    by_operator: bool,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Response, Problem> {
     // One that is not ours says nothing: what came after it is not known here.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.and_then(|id| id.parse::<Id>().ok());
-    let follower = rejections.follow(asked.filter, last).ok_or_else(|| {
+    let follower = rejections.follow(asked.filter, last, by_operator).ok_or_else(|| {
         let detail = "as many connections follow the rejections as may; try again later";
         Problem::new(Kind::OverLimit, detail).retry_after(Duration::ZERO)
     })?;

@@ -92,7 +92,7 @@ async fn play(seed: u64) {
         archivist.run().await;
     });
     let told = Arc::new(Mutex::new(Told::default()));
-    let follower = rejections.follow(Filter::default(), None).expect("there is a place");
+    let follower = rejections.follow(Filter::default(), None, false).expect("there is a place");
     tokio::spawn(follow(follower, told.clone(), Duration::from_millis(rng.u64(0..3000))));
 
     let recorded = record_some(&rejections, &mut rng).await;

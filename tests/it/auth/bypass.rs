@@ -2,6 +2,8 @@
 
 use crate::harness::{
     access::Access,
+    collector::{Collector, Mood},
+    eventually,
     fencepost::Fencepost,
     http::{Client, answer, raw, send, status},
     http2::Connection,
@@ -274,4 +276,26 @@ async fn over_http_2_too_strangers_do_not_keep_a_connection() {
         assert_eq!(status, 401);
     }
     assert!(shared.is_open());
+}
+
+/// What is traced is for those to say who are known: a stranger could fill a collector.
+#[tokio::test]
+async fn a_stranger_does_not_say_what_is_traced() {
+    let collector = Collector::start(Mood::Willing).await;
+    let (store, access) = (TestStore::sqlite(), Access::new());
+    let token = access.token("orders");
+    let tokens = access.path("tokens");
+    let flags = ["--tokens-file", &tokens, "--otlp-endpoint", &collector.url];
+    let server = Fencepost::with(&store, &flags).await;
+    let [foreign, own] = ["0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319d"];
+    let parent = |trace: &str| format!("00-{trace}-b7ad6b7169203331-01");
+    let stranger = server.client().read("k").header("traceparent", parent(foreign));
+    let turned_away = answer(stranger).await;
+    assert_eq!((turned_away.status, turned_away.header("traceparent")), (401, None));
+    let known = server.client().bearing(&token).read("k").header("traceparent", parent(own));
+    assert_eq!(answer(known).await.status, 404);
+    let seen = |trace: &str| collector.seen().iter().any(|span| span.trace == trace);
+    eventually("the known one's arrives", || async { seen(own) }).await;
+    // They are sent in the order in which they ended.
+    assert!(!seen(foreign));
 }

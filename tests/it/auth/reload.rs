@@ -47,6 +47,10 @@ async fn a_broken_file_changes_nothing_and_is_told_loudly() {
         let metrics = answer(server.admin_client().get("/metrics")).await.text();
         metrics.contains(&format!("fencepost_file_refused{{file=\"{file}\"}} 1"))
     };
+    let shown = async |file: &str| {
+        let state = answer(server.admin_client().get("/page/state")).await.json();
+        state["checks"].as_array().unwrap().iter().any(|check| check["name"] == file)
+    };
     for (name, file, broken) in [
         ("policy", "policy", "[[rule]]\nidentity = \"*\"\nrights = [\"read\"]\n"),
         ("policy", "policy", "nonsense"),
@@ -60,8 +64,10 @@ async fn a_broken_file_changes_nothing_and_is_told_loudly() {
         access.write(name, broken);
         eventually("it is refused", || async { refused(file).await }).await;
         assert_eq!(status(&client).await, 404, "what was good stays in force");
-        access.write(name, good);
+        eventually("it is shown", || async { shown(file).await }).await;
+        access.write(name, &good);
         eventually("it is mended", || async { !refused(file).await }).await;
+        eventually("it is no longer shown", || async { !shown(file).await }).await;
     }
     fs::remove_file(access.path("policy")).unwrap();
     eventually("that it is gone is noticed", || async { refused("policy").await }).await;
