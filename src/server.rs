@@ -87,12 +87,24 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
     \"detail\":\"as many connections are open as may; try again after a moment\",\
     \"limit\":\"connections\",\"retryable\":true}";
 
-/// Serves `router` until `drain` says stop, then lets what is in flight finish. Returns when the
+/// Whoever answers what comes to a listener.
+pub trait Answers: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(&self, request: Request) -> Response {
+        let answer: Result<_, Infallible> = self.clone().oneshot(request).await;
+        answer.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Has requests answered until `drain` says stop, then lets what is in flight finish. Returns when the
 /// last connection is closed or the drain's deadline has passed.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     drain: Drain,
 ) {
@@ -128,21 +140,23 @@ pub async fn serve(
             }
             continue;
         };
-        let (router, tls) = (router.clone(), tls.clone());
+        let (answers, tls) = (answers.clone(), tls.clone());
         let (activity, limits) = (activity.clone(), limits.clone());
-        let (drain, stopping) = (drain.clone(), stopping.clone());
+        // A token of its own: they would all contend for the lock of one, at every request.
+        let (drain, stopping) = (drain.clone(), stopping.child_token());
         connections.spawn(async move {
             let peer = Peer(address);
             let stream = prepared(stream, &limits);
             match tls {
                 None => {
                     let from = OtherEnd { peer, certified: None };
-                    serve_connection(stream, from, router, limits, activity, drain, stopping).await;
+                    serve_connection(stream, from, answers, limits, activity, drain, stopping)
+                        .await;
                 }
                 Some(tls) => {
                     if let Some((stream, certified)) = tls.accept(stream).await {
                         let from = OtherEnd { peer, certified };
-                        serve_connection(stream, from, router, limits, activity, drain, stopping)
+                        serve_connection(stream, from, answers, limits, activity, drain, stopping)
                             .await;
                     }
                 }
@@ -179,7 +193,7 @@ struct OtherEnd {
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     from: OtherEnd,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     activity: Arc<Activity>,
     drain: Drain,
@@ -205,10 +219,10 @@ async fn serve_connection(
             if let Some(line) = &line {
                 request.extensions_mut().insert(line.clone());
             }
-            let answer = router.clone().oneshot(request);
+            let answers = answers.clone();
             async move {
-                let answer = answer.await.map_err(|never: Infallible| match never {});
-                answer.map(|answer| sent(answer, answering, multiplexed, &drain))
+                let answer = answers.answer(request).await;
+                Ok::<_, Infallible>(sent(answer, answering, multiplexed, &drain))
             }
         })
     };

@@ -12,7 +12,7 @@ use tokio::{
 use super::{exit::Failure, logging};
 use crate::{
     admin::{self, About, Admin, History, Latest},
-    api::{self, Api, Guarded},
+    api::{self, Api, Guarded, Public},
     authority::Authority,
     engine::{self, Engine},
     limits::Limits,
@@ -141,7 +141,7 @@ async fn serve(
         insecure: settings.access.insecure,
     };
     let admin = admin::router(admin, api.clone());
-    let api = api::router(api, metrics);
+    let api = Public::new(api, metrics);
     let for_operators = for_connections.clone();
     let public =
         tokio::spawn(server::serve(public, access.tls, api, for_connections, drain.clone()));
