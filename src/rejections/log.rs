@@ -82,6 +82,7 @@ fn line(entry: &Entry) {
         lag = entry.rejection.lag(),
         seq = refused.seq.map(Seq::get),
         client = caller.client.as_deref().map(field::debug),
+        identity = caller.identity.as_ref().map(|identity| field::debug(identity.as_str())),
         peer = caller.peer.map(field::display),
         trace = caller.trace.map(field::display),
         decided_by = decided_by.name(),

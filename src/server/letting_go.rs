@@ -147,15 +147,16 @@ async fn play(seed: u64) {
 
     // As `serve` has it, with streams in memory.
     let activity = Arc::new(Activity::default());
-    let connections = GracefulShutdown::new();
+    let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
     let taking = async {
         while let Some(stream) = arrivals.recv().await {
             let peer = Peer(([127, 0, 0, 1], 1).into());
             let from = OtherEnd { peer, certified: None };
-            let watcher = connections.watcher();
             let (router, limits) = (router.clone(), limits.clone());
+            let stopping = stopping.child_token();
             let (activity, drain) = (activity.clone(), drain.clone());
-            tokio::spawn(serve_connection(stream, from, router, limits, activity, drain, watcher));
+            let served = serve_connection(stream, from, router, limits, activity, drain, stopping);
+            connections.spawn(served);
         }
     };
     tokio::select! {
@@ -163,7 +164,7 @@ async fn play(seed: u64) {
         () = drain.stop_accepting(&activity) => drop(arrivals),
     }
     let closing = Instant::now();
-    let_go(connections, &drain).await;
+    let_go(connections, stopping, &drain).await;
     let ended = Instant::now();
 
     // Clients take what was sent to them.

@@ -1,13 +1,14 @@
 //! What a fencepost does when there is too much of everything: its memory stays flat, its answers stay
 //! right, and when it is over it goes on without a restart.
 
+mod many;
+
 use std::{
     fmt, fs,
     time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
-use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
 
@@ -24,12 +25,21 @@ pub struct Load {
     slow: usize,
     /// How long the table is locked.
     locked: Duration,
+    /// Keys that are there, and how many of them are written through the fencepost: more than its cache
+    /// can hold.
     keys: usize,
+    touched: usize,
 }
 
-pub const SHORT: Load = Load { idle: 200, slow: 20, locked: Duration::from_secs(5), keys: 5_000 };
-pub const LONG: Load =
-    Load { idle: 1_000, slow: 100, locked: Duration::from_secs(30), keys: 200_000 };
+pub const SHORT: Load =
+    Load { idle: 200, slow: 20, locked: Duration::from_secs(5), keys: 200_000, touched: 20_000 };
+pub const LONG: Load = Load {
+    idle: 1_000,
+    slow: 100,
+    locked: Duration::from_secs(30),
+    keys: 10_000_000,
+    touched: 200_000,
+};
 
 /// More than this above what it had at first is not flat.
 const ROOM_KIB: u64 = 192 << 10;
@@ -63,10 +73,9 @@ impl Bounds {
 
 pub async fn measure(load: Load) -> Bounds {
     let mut bounds = Bounds::default();
-    let postgres = Postgres::start(&["fsync=off"]).await;
+    let postgres = Postgres::start(&["fsync=off", "max_wal_size=4GB"]).await;
     let url = postgres.database("").await;
-    let keys = load.keys.to_string();
-    let flags = ["--queue", "64", "--max-connections", "4000", "--mark-cache", "16MiB"];
+    let flags = ["--queue", "64", "--max-connections", "4000", "--mark-cache", "2MiB"];
     let server = Fencepost::start(&url, &flags);
     server.wait_until_ready().await;
     let client = server.client();
@@ -86,9 +95,14 @@ pub async fn measure(load: Load) -> Bounds {
     bounds.note("… until a write succeeded again", format!("{} ms", recovery.as_millis()));
     bounds.demand(recovery < PATIENCE, "it did not recover");
 
-    fill(&client, load.keys).await;
-    let filled = memory_kib(&server);
-    bounds.note(format!("{keys} distinct keys"), mib(filled));
+    many::fill(&url, load.keys).await;
+    let since = Instant::now();
+    let wrong = many::use_them(&client, load.keys, load.touched).await;
+    let (filled, seconds) = (memory_kib(&server), since.elapsed().as_secs());
+    bounds.demand(wrong.is_empty(), format!("among many keys: {}", wrong.join("; ")));
+    let many = format!("{} distinct keys, {} of them written and read", load.keys, load.touched);
+    bounds.note(many, format!("{}, in {seconds} s", mib(filled)));
+    bounds.note("most memory at any time", mib(peak_kib(&server)));
     for (what, kib) in [("crowded", crowded), ("locked out", peak), ("filled", filled)] {
         let flat = kib < at_first + ROOM_KIB;
         bounds.demand(flat, format!("{} while {what}, {} at first", mib(kib), mib(at_first)));
@@ -174,20 +188,17 @@ async fn locked_out(
     (peak, answers.into_iter().sum(), since.elapsed())
 }
 
-async fn fill(client: &Client, keys: usize) {
-    const BATCH: usize = 1_000;
-    for first in (0..keys).step_by(BATCH) {
-        let writes: Vec<_> = (first..first + BATCH)
-            .map(|number| json!({ "key": format!("many/{number}"), "token": 1, "value": number }))
-            .collect();
-        let status = answer(client.batch(&json!({ "writes": writes }))).await.status;
-        assert_eq!(status, 200, "a batch of new keys");
-    }
+fn memory_kib(server: &Fencepost) -> u64 {
+    status_kib(server, "VmRSS:")
 }
 
-fn memory_kib(server: &Fencepost) -> u64 {
+fn peak_kib(server: &Fencepost) -> u64 {
+    status_kib(server, "VmHWM:")
+}
+
+fn status_kib(server: &Fencepost, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0)
 }
 

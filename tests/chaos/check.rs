@@ -9,12 +9,13 @@
 //! | I5 | what was answered is durable, and seen by everybody who asks later | `versions` |
 //! | I6 | a holder's earlier write never overwrites its later one | `versions` |
 //! | I7 | read-modify-write under a lock loses no acknowledged update | `chains` |
-//! | I8 | grants of a lock have rising tokens, and no token is granted twice | `grants` |
+//! | I8 | grants of a lock have rising tokens, no token is granted twice, and none is believed that was not granted | `grants` |
 //! | I9 | no verdict depends on a clock | `linear`: a register without one gives the same verdicts |
 //! | I10 | a mark named in a refusal was once committed | `refusals` |
 //! | L1 | once healed, the newest holder's write succeeds | `healed` |
 //! | L2 | a dead holder's lock passes on | `healed` |
 //! | L3 | no false refusal | `refusals` |
+//! | L4 | a lock that is held is granted to nobody else while its lease lasts | `grants` |
 //!
 //! All but `linear` are sweeps over sorted events, for histories of any length. `linear` looks for an
 //! order in which one register after the other would have given these very answers.
@@ -48,6 +49,7 @@ pub enum Promise {
     L1,
     L2,
     L3,
+    L4,
 }
 
 #[derive(Clone, Debug)]

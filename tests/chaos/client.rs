@@ -9,9 +9,10 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Clock,
     history::{Line, Recorder, lines_of},
     http::Fenceposts,
-    it::harness::{bound_command, signals, spawn_bound_to_us},
+    it::harness::{bound_command_in, signals, spawn_bound_to_us},
     work::{Terms, Worker},
 };
 
@@ -53,18 +54,19 @@ pub async fn work(orders: &str) {
 pub struct Client {
     process: Child,
     history: PathBuf,
+    pub clock: Clock,
 }
 
 impl Client {
-    pub fn start(orders: &Orders) -> Self {
+    pub fn start(orders: &Orders, clock: Clock) -> Self {
         let us = std::env::current_exe().expect("our own path");
-        let mut command = bound_command(us, None);
+        let mut command = bound_command_in(&clock.surroundings(), us, None);
         command
             .args([ROLE, &serde_json::to_string(orders).expect("orders")])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let process = spawn_bound_to_us(command).expect("a client starts");
-        Self { process, history: orders.history.clone() }
+        Self { process, history: orders.history.clone(), clock }
     }
 
     pub fn signal(&self, signal: Signal) {

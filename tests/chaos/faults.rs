@@ -1,79 +1,31 @@
-//! What can go wrong, and how it is made good again.
+//! How things go wrong, and how they are made good again.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::{
-    it::harness::chaos_proxy::{ChaosProxy, Weather},
-    plan::Standby,
+    it::harness::{
+        PATIENCE,
+        chaos_proxy::{ChaosProxy, Weather},
+    },
+    kind::Kind,
+    network::{self, Lost},
     stage::{Locks, Stage},
     work,
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// SIGSTOP, for longer than a lease.
-    FreezeClient,
-    FreezeFencepost,
-    /// SIGKILL, and another in its place.
-    KillFencepost,
-    /// An immediate shutdown, and recovery.
-    KillPostgres,
-    /// `pg_terminate_backend` for all of them, again and again.
-    EndSessions,
-    /// Somebody else's transaction holds rows, or the whole table.
-    LockRows,
-    LockTable,
-    KillMember,
-    FreezeMember,
-    /// An older snapshot in place of what was there.
-    RestoreEtcd,
-    /// The way from the clients, to Postgres, or to etcd: cut, slow, dead, or deaf on one side.
-    SpoilFront,
-    SpoilStoreLink,
-    SpoilEtcdLink,
-    /// The standby takes over.
-    FailOver,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FreezeClient => "client frozen",
-            Self::FreezeFencepost => "fencepost frozen",
-            Self::KillFencepost => "fencepost killed",
-            Self::KillPostgres => "Postgres killed",
-            Self::EndSessions => "sessions ended",
-            Self::LockRows => "rows locked",
-            Self::LockTable => "table locked",
-            Self::KillMember => "etcd member killed",
-            Self::FreezeMember => "etcd member frozen",
-            Self::RestoreEtcd => "etcd restored from a snapshot",
-            Self::SpoilFront => "client link spoiled",
-            Self::SpoilStoreLink => "Postgres link spoiled",
-            Self::SpoilEtcdLink => "etcd link spoiled",
-            Self::FailOver => "failover to the standby",
-        })
-    }
-}
-
-impl Kind {
-    /// Whether both can be there at once. A member that is frozen can neither be saved nor be asked.
-    pub fn goes_with(self, other: Self) -> bool {
-        let of_a_member =
-            |kind| matches!(kind, Self::KillMember | Self::FreezeMember | Self::RestoreEtcd);
-        self != other && !(of_a_member(self) && of_a_member(other))
-    }
-}
 
 /// A fault that has struck, with what it takes to heal it.
 struct Struck {
     kind: Kind,
     place: usize,
     blocker: Option<PgConnection>,
+    lost: Lost,
 }
 
 #[derive(Default)]
@@ -83,104 +35,119 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// What can happen on this stage.
-    pub fn choices(stage: &Stage) -> Vec<Kind> {
-        let mut kinds = vec![
-            Kind::FreezeClient,
-            Kind::FreezeFencepost,
-            Kind::KillFencepost,
-            Kind::KillPostgres,
-            Kind::EndSessions,
-            Kind::LockRows,
-            Kind::LockTable,
-            Kind::SpoilFront,
-            Kind::SpoilStoreLink,
-        ];
-        if let Locks::Members(members) = &stage.locks {
-            kinds.extend([Kind::KillMember, Kind::FreezeMember, Kind::SpoilEtcdLink]);
-            if members.len() == 1 {
-                kinds.push(Kind::RestoreEtcd);
-            }
-        }
-        kinds
-    }
-
     pub async fn strike(&mut self, kind: Kind, stage: &mut Stage, random: &mut Rng) {
         *self.tally.entry(kind).or_default() += 1;
-        let mut struck = Struck { kind, place: 0, blocker: None };
+        let mut struck = Struck { kind, place: 0, blocker: None, lost: Lost::any(random) };
+        struck.place = match kind {
+            Kind::FreezeClient | Kind::JumpClientClock => random.usize(..stage.clients.len()),
+            _ => random.usize(..stage.posts.len()),
+        };
         match kind {
-            Kind::FreezeClient => {
-                struck.place = random.usize(..stage.clients.len());
-                stage.clients[struck.place].signal(Signal::SIGSTOP);
-            }
-            Kind::FreezeFencepost => {
-                struck.place = random.usize(..stage.posts.len());
-                if let Some(server) = &stage.posts[struck.place].server {
-                    server.signal(Signal::SIGSTOP);
+            Kind::FreezeClient => stage.clients[struck.place].signal(Signal::SIGSTOP),
+            Kind::FreezeFencepost => signal(stage, struck.place, Signal::SIGSTOP),
+            Kind::KillFencepost => stage.posts[struck.place].server = None,
+            Kind::EndFencepost => signal(stage, struck.place, Signal::SIGTERM),
+            Kind::KillPostgres => {
+                if let Some(postgres) = &mut stage.postgres {
+                    postgres.stop("immediate").await;
                 }
             }
-            Kind::KillFencepost => {
-                struck.place = random.usize(..stage.posts.len());
-                stage.posts[struck.place].server = None;
+            Kind::EndSessions => {
+                let how = if random.bool() { "pg_terminate_backend" } else { "pg_cancel_backend" };
+                end_sessions(stage, how).await;
             }
-            Kind::KillPostgres => stage.postgres.stop("immediate").await,
-            Kind::EndSessions => end_sessions(&stage.url()).await,
             Kind::LockRows => {
                 let key = work::chain(&work::lock(0));
                 let sql = "SELECT FROM fencepost.resources WHERE key >= '{}' LIMIT 8 FOR UPDATE";
-                struck.blocker = block(&stage.url(), &sql.replace("{}", &key)).await;
+                struck.blocker = block(stage, &sql.replace("{}", &key)).await;
             }
             Kind::LockTable => {
                 let sql = "LOCK TABLE fencepost.resources IN ACCESS EXCLUSIVE MODE";
-                struck.blocker = block(&stage.url(), sql).await;
+                struck.blocker = block(stage, sql).await;
             }
+            Kind::FillDisk => fill_disk(stage, random).await,
             Kind::KillMember | Kind::FreezeMember | Kind::RestoreEtcd => {
                 struck.place = harm_member(kind, stage, random);
             }
+            Kind::PartitionMembers => {
+                if let Locks::Members(_, hosts) = &stage.locks {
+                    network::isolate(hosts, random.usize(..hosts.len()), random);
+                }
+            }
             Kind::SpoilFront | Kind::SpoilStoreLink | Kind::SpoilEtcdLink => {
-                struck.place = random.usize(..stage.posts.len());
                 let weather = weather(random);
                 for link in links(kind, stage, struck.place) {
                     link.set(weather);
                 }
             }
-            Kind::FailOver => {
-                if let Some(standby) = &stage.standby {
-                    // What is acknowledged from now on, the standby never hears of.
-                    standby.link.set(Weather::Cut);
-                    tokio::time::sleep(Duration::from_millis(random.u64(100..800))).await;
-                }
-                stage.fail_over().await;
+            Kind::PartitionFront | Kind::PartitionStore | Kind::PartitionEtcd => {
+                network::drop_packets(&ports(kind, stage, struck.place), struck.lost);
             }
+            Kind::JumpDatabaseClock => stage.clock.jump(random),
+            Kind::JumpFencepostClock => stage.posts[struck.place].clock.jump(random),
+            Kind::JumpClientClock => stage.clients[struck.place].clock.jump(random),
+            Kind::FailOver => fail_over(stage, random).await,
         }
         self.struck.push(struck);
     }
 
     /// Makes everything good again that has struck, the last first.
     pub async fn heal(&mut self, stage: &mut Stage) {
-        while let Some(struck) = self.struck.pop() {
-            match struck.kind {
-                Kind::FreezeClient => stage.clients[struck.place].signal(Signal::SIGCONT),
-                Kind::FreezeFencepost => {
-                    if let Some(server) = &stage.posts[struck.place].server {
-                        server.signal(Signal::SIGCONT);
+        while let Some(Struck { kind, place, blocker, lost }) = self.struck.pop() {
+            match kind {
+                Kind::FreezeClient => stage.clients[place].signal(Signal::SIGCONT),
+                Kind::FreezeFencepost => signal(stage, place, Signal::SIGCONT),
+                Kind::KillFencepost => stage.start_posts(),
+                Kind::EndFencepost => replace(stage, place).await,
+                Kind::KillPostgres => {
+                    if let Some(postgres) = &mut stage.postgres {
+                        postgres.run().await;
                     }
                 }
-                Kind::KillFencepost => stage.start_posts(),
-                Kind::KillPostgres => stage.postgres.run().await,
                 Kind::EndSessions | Kind::FailOver => {}
-                Kind::LockRows | Kind::LockTable => drop(struck.blocker),
+                Kind::LockRows | Kind::LockTable => drop(blocker),
+                Kind::FillDisk => free_disk(stage).await,
                 Kind::KillMember | Kind::FreezeMember | Kind::RestoreEtcd => {
-                    heal_member(struck.kind, struck.place, stage).await;
+                    heal_member(kind, place, stage).await;
                 }
+                Kind::PartitionMembers => network::join(),
                 Kind::SpoilFront | Kind::SpoilStoreLink | Kind::SpoilEtcdLink => {
-                    for link in links(struck.kind, stage, struck.place) {
+                    for link in links(kind, stage, place) {
+                        if matches!(lost, Lost::Both) {
+                            // What was on its way never arrives.
+                            link.set(Weather::Cut);
+                        }
                         link.set(Weather::Fair);
                     }
                 }
+                Kind::PartitionFront | Kind::PartitionStore | Kind::PartitionEtcd => {
+                    network::pass_packets(&ports(kind, stage, place), lost);
+                }
+                Kind::JumpDatabaseClock => stage.clock.set(0),
+                Kind::JumpFencepostClock => stage.posts[place].clock.set(0),
+                Kind::JumpClientClock => stage.clients[place].clock.set(0),
             }
         }
     }
+}
+
+fn signal(stage: &Stage, place: usize, signal: Signal) {
+    if let Some(server) = &stage.posts[place].server {
+        server.signal(signal);
+    }
+}
+
+/// One that was told to end does so, and another takes its place.
+async fn replace(stage: &mut Stage, place: usize) {
+    let post = &mut stage.posts[place];
+    if let Some(server) = &mut post.server {
+        while server.is_running() {
+            // It says when it drains, and has a deadline for it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    post.server = None;
+    stage.start_posts();
 }
 
 fn weather(random: &mut Rng) -> Weather {
@@ -196,34 +163,80 @@ fn weather(random: &mut Rng) -> Weather {
 fn links(kind: Kind, stage: &Stage, place: usize) -> Vec<&ChaosProxy> {
     let post = &stage.posts[place];
     match kind {
-        Kind::SpoilFront => vec![&post.front],
-        Kind::SpoilStoreLink => vec![&post.to_store],
+        Kind::SpoilFront | Kind::PartitionFront => vec![&post.front],
+        Kind::SpoilStoreLink | Kind::PartitionStore => post.to_store.iter().collect(),
         _ => post.to_members.iter().collect(),
     }
 }
 
+fn ports(kind: Kind, stage: &Stage, place: usize) -> Vec<u16> {
+    links(kind, stage, place).into_iter().map(ChaosProxy::port).collect()
+}
+
 /// A database that is down has nothing to be locked.
-async fn block(url: &str, sql: &str) -> Option<PgConnection> {
-    let mut connection = PgConnection::connect(url).await.ok()?;
+async fn block(stage: &Stage, sql: &str) -> Option<PgConnection> {
+    let mut connection = PgConnection::connect(&stage.url()?).await.ok()?;
     let begin = format!("SET lock_timeout = '2s'; BEGIN; {sql}");
     sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut connection).await.ok()?;
     Some(connection)
 }
 
-async fn end_sessions(url: &str) {
+async fn end_sessions(stage: &Stage, how: &str) {
+    let Some(url) = stage.url() else { return };
     for _ in 0..5 {
-        if let Ok(mut connection) = PgConnection::connect(url).await {
-            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                       WHERE application_name = 'fencepost'";
-            let _ = sqlx::raw_sql(sql).execute(&mut connection).await;
+        if let Ok(mut connection) = PgConnection::connect(&url).await {
+            let sql = format!(
+                "SELECT {how}(pid) FROM pg_stat_activity WHERE application_name = 'fencepost'"
+            );
+            let _ = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await;
         }
         // Time for them to come back, so that each round meets them at other work.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
+/// Tables cannot grow; and if Postgres needs another file for its log, it cannot go on at all.
+async fn fill_disk(stage: &Stage, random: &mut Rng) {
+    stage.disk.fill();
+    if let Some(url) = stage.url().filter(|_| random.bool())
+        && let Ok(mut connection) = PgConnection::connect(&url).await
+    {
+        let _ = sqlx::raw_sql("SELECT pg_switch_wal()").execute(&mut connection).await;
+    }
+}
+
+async fn free_disk(stage: &mut Stage) {
+    stage.disk.free();
+    let Some(postgres) = &mut stage.postgres else { return };
+    let url = postgres.url("postgres");
+    // It comes back by itself, unless even that needed room.
+    let deadline = Instant::now() + PATIENCE;
+    while PgConnection::connect(&url).await.is_err() {
+        assert!(Instant::now() < deadline, "Postgres has room again, and does not come back");
+        if !postgres.is_running() {
+            return postgres.run().await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn fail_over(stage: &mut Stage, random: &mut Rng) {
+    if let Some(standby) = &stage.standby {
+        // What is acknowledged from now on, the standby never hears of.
+        standby.link.set(Weather::Cut);
+        tokio::time::sleep(Duration::from_millis(random.u64(100..800))).await;
+        if random.bool() {
+            // Whoever waits for the standby is told that it need not, or ended.
+            let cancels = random.bool();
+            let how = if cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
+            end_sessions(stage, how).await;
+        }
+    }
+    stage.fail_over().await;
+}
+
 fn harm_member(kind: Kind, stage: &mut Stage, random: &mut Rng) -> usize {
-    let Locks::Members(members) = &mut stage.locks else { return 0 };
+    let Locks::Members(members, _) = &mut stage.locks else { return 0 };
     let place = random.usize(..members.len());
     let member = &mut members[place];
     match kind {
@@ -239,7 +252,7 @@ fn harm_member(kind: Kind, stage: &mut Stage, random: &mut Rng) -> usize {
 }
 
 async fn heal_member(kind: Kind, place: usize, stage: &mut Stage) {
-    let Locks::Members(members) = &mut stage.locks else { return };
+    let Locks::Members(members, _) = &mut stage.locks else { return };
     let member = &mut members[place];
     match kind {
         Kind::FreezeMember if member.is_running() => member.signal(Signal::SIGCONT),
@@ -252,9 +265,4 @@ async fn heal_member(kind: Kind, place: usize, stage: &mut Stage) {
         _ if member.is_running() => {}
         _ => member.run().await,
     }
-}
-
-/// When it comes to a failover, if there is a standby.
-pub fn fails_over(standby: Standby) -> bool {
-    standby != Standby::None
 }

@@ -5,7 +5,7 @@
 //! one whose outcome is unknown.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io::Write as _,
     path::Path,
@@ -28,6 +28,9 @@ pub struct Write {
     /// 0 where there is none.
     pub seq: i64,
     pub value: Option<String>,
+    /// The version that it is meant for; 0 where there must be no value.
+    #[serde(default)]
+    pub expects: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +51,10 @@ pub enum Request {
         lock: String,
         ttl_ms: u64,
         wait_ms: u64,
+    },
+    Renew {
+        lock: String,
+        token: i64,
     },
     Release {
         lock: String,
@@ -98,6 +105,8 @@ pub struct Op {
     pub till: Moment,
     /// Whether everything had been healed before it was sent, so that it must succeed.
     pub due: bool,
+    /// Which fencepost was asked.
+    pub via: usize,
 }
 
 /// A standby took over, and every token below the floor is void.
@@ -116,6 +125,8 @@ pub struct Takeover {
 pub struct History {
     pub ops: Vec<Op>,
     pub takeovers: Vec<Takeover>,
+    /// Whether something happened by which a lock can be lost before its time.
+    pub leases_cut_short: bool,
     /// Requests that were answered twice, or answers to what nobody asked.
     pub muddled: Vec<String>,
 }
@@ -123,7 +134,7 @@ pub struct History {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    Sent { name: String, at: Moment, due: bool, request: Request },
+    Sent { name: String, at: Moment, due: bool, via: usize, request: Request },
     Answered { name: String, at: Moment, outcome: Outcome },
 }
 
@@ -169,10 +180,11 @@ impl History {
         let mut places = HashMap::new();
         for line in lines {
             match line {
-                Line::Sent { name, at, due, request } => {
+                Line::Sent { name, at, due, via, request } => {
                     places.insert(name.clone(), history.ops.len());
                     let outcome = Outcome::Unknown { reason: "nobody noted an answer".into() };
-                    history.ops.push(Op { name, request, outcome, from: at, till: NEVER, due });
+                    let (from, till) = (at, NEVER);
+                    history.ops.push(Op { name, request, outcome, from, till, due, via });
                 }
                 Line::Answered { name, at, outcome } => match places.remove(&name) {
                     None => history.muddled.push(name),
@@ -189,16 +201,64 @@ impl History {
         history
     }
 
-    /// As if nobody knew what became of anything that was begun before the last loss.
+    /// As if nobody knew what became of anything that was begun before the last loss. Where nothing that was
+    /// acknowledged is lost, readers may still have seen what was not.
     pub fn since_the_last_loss(&self) -> Self {
-        let lossy = self.takeovers.iter().filter(|takeover| takeover.lossy);
-        let Some(end) = lossy.map(|takeover| takeover.till).max() else { return self.clone() };
         let mut history = self.clone();
+        for takeover in self.takeovers.iter().filter(|takeover| !takeover.lossy) {
+            history.forget_what_only_readers_saw(takeover.till);
+        }
+        let lossy = self.takeovers.iter().filter(|takeover| takeover.lossy);
+        let Some(end) = lossy.map(|takeover| takeover.till).max() else { return history };
         for op in history.ops.iter_mut().filter(|op| op.from < end) {
             op.outcome = Outcome::Unknown { reason: "a standby may have lost it".into() };
             op.till = NEVER;
         }
         history
+    }
+}
+
+impl History {
+    fn forget_what_only_readers_saw(&mut self, end: Moment) {
+        let values = |op: &Op| -> Vec<String> {
+            let names = op.writes().iter().filter_map(|write| write.value.as_deref().map(name_of));
+            names.map(str::to_owned).collect()
+        };
+        let done = self.ops.iter().filter(|op| matches!(op.outcome, Outcome::Done(_)));
+        let acknowledged: HashSet<String> = done.flat_map(values).collect();
+        for op in self.ops.iter_mut().filter(|op| op.from < end) {
+            let (Request::Read { .. }, Outcome::Done(seen)) = (&op.request, &op.outcome) else {
+                continue;
+            };
+            let value = seen.first().and_then(|seen| seen.value.as_deref());
+            if value.is_some_and(|value| !acknowledged.contains(name_of(value))) {
+                op.outcome = Outcome::Unknown { reason: "it was acknowledged to nobody".into() };
+                op.till = NEVER;
+            }
+        }
+    }
+}
+
+impl Request {
+    /// The one that it is about, or the first of them.
+    pub fn key(&self) -> Option<&String> {
+        match self {
+            Self::Write(write) => Some(&write.key),
+            Self::Batch(writes) => writes.first().map(|write| &write.key),
+            Self::Read { key, .. } | Self::Claim { key, .. } => Some(key),
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Release { .. } => None,
+        }
+    }
+
+    /// Those that it carries.
+    pub fn tokens(&self) -> Vec<i64> {
+        match self {
+            Self::Write(write) => vec![write.token],
+            Self::Batch(writes) => writes.iter().map(|write| write.token).collect(),
+            Self::Read { token, .. } => token.iter().copied().collect(),
+            Self::Claim { token, .. } => vec![*token],
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Release { .. } => Vec::new(),
+        }
     }
 }
 
@@ -218,6 +278,11 @@ impl Op {
             _ => &[],
         };
         self.writes().iter().zip(seen)
+    }
+
+    /// Whether a write passed the fence and was refused for its precondition alone.
+    pub fn mismatched(&self) -> bool {
+        matches!(&self.outcome, Outcome::Refused { reason, .. } if reason == "version-mismatch")
     }
 
     /// Whether it can have changed something, or can yet.

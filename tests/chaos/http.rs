@@ -29,9 +29,8 @@ impl Fenceposts {
         Self { http, addresses, next: AtomicUsize::new(first) }
     }
 
-    fn request(&self, request: &Request) -> RequestBuilder {
-        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
-        let address = &self.addresses[place];
+    fn request(&self, via: usize, request: &Request) -> RequestBuilder {
+        let address = &self.addresses[via];
         let to = |method, path: String| {
             self.http.request(method, format!("http://{address}/v1/{path}")).timeout(TIMEOUT)
         };
@@ -64,6 +63,9 @@ impl Fenceposts {
                     .header("Content-Type", "application/json")
                     .body(terms.to_string())
             }
+            Request::Renew { lock, token } => {
+                to(Method::PUT, format!("locks/{lock}")).header(TOKEN, *token)
+            }
             Request::Release { lock, token } => {
                 to(Method::DELETE, format!("locks/{lock}")).header(TOKEN, *token)
             }
@@ -81,7 +83,11 @@ fn with_fencing(mut request: RequestBuilder, write: &Write) -> RequestBuilder {
     if let Some(scope) = &write.scope {
         request = request.header("X-Fencing-Scope", scope);
     }
-    request
+    match write.expects {
+        None => request,
+        Some(0) => request.header("If-None-Match", "*"),
+        Some(version) => request.header("If-Match", format!("\"{version}\"")),
+    }
 }
 
 fn entry(write: &Write) -> Value {
@@ -97,13 +103,22 @@ fn entry(write: &Write) -> Value {
         Some(value) => entry["value_base64"] = BASE64_STANDARD.encode(value).into(),
         None => entry["delete"] = true.into(),
     }
+    match write.expects {
+        None => {}
+        Some(0) => entry["if_none_match"] = "*".into(),
+        Some(version) => entry["if_match"] = version.into(),
+    }
     entry
 }
 
 impl Service for Fenceposts {
-    async fn send(&self, request: &Request) -> Outcome {
+    fn choose(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len()
+    }
+
+    async fn send(&self, via: usize, request: &Request) -> Outcome {
         let unknown = |error: reqwest::Error| Outcome::Unknown { reason: format!("{error:?}") };
-        let response = match self.request(request).send().await {
+        let response = match self.request(via, request).send().await {
             Ok(response) => response,
             // Nobody was there to be asked.
             Err(error) if error.is_connect() => {
@@ -116,6 +131,14 @@ impl Service for Fenceposts {
             Ok(body) => outcome(request, status, fencing, &body),
             Err(error) => unknown(error),
         }
+    }
+
+    async fn hang_up(&self, via: usize, request: &Request, patience_us: u64) -> Outcome {
+        let patience = Duration::from_micros(patience_us);
+        // What is dropped takes its connection with it, wherever it was.
+        tokio::time::timeout(patience, self.send(via, request))
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown { reason: "hung up".into() })
     }
 
     async fn pause(&self, ms: u64) {

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     bounds::{self, Bounds},
-    faults::Kind,
+    kind::Kind,
     plan::Plan,
     report,
     round::{self, Played, Trouble},
@@ -49,7 +49,9 @@ pub async fn run() -> ExitCode {
         tally.add(plan, played);
     }
     if !once {
-        println!("bounds: idle and slow connections, a full queue, a locked table");
+        println!(
+            "bounds: idle and slow connections, a full queue, a locked table, ten million keys"
+        );
         let bounds = bounds::measure(bounds::LONG).await;
         tally.violations.extend(bounds.complaints.iter().map(|what| (0, what.clone())));
         tally.bounds = Some(bounds);

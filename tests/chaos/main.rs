@@ -9,9 +9,10 @@
 //! | what is promised, and the checks | `check.rs`, `check/`, `register.rs` |
 //! | that the checks can fail | `bite.rs`, `bite/` |
 //! | what clients do | `work.rs`, `http.rs`, `client.rs` |
-//! | too much of everything | `bounds.rs` |
+//! | too much of everything | `bounds.rs`, `full.rs` |
 //! | round after round, and the report | `long.rs`, `report.rs`, `method.md` |
-//! | what goes wrong, on which stage | `plan.rs`, `stage.rs`, `faults.rs`, `round.rs` |
+//! | what goes wrong, on which stage | `plan.rs`, `stage.rs`, `kind.rs`, `faults.rs`, `round.rs` |
+//! | a network, disks and clocks to break | `world.rs`, `network.rs`, `disk.rs`, `clock.rs` |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -19,16 +20,22 @@ mod bite;
 mod bounds;
 mod check;
 mod client;
+mod clock;
+mod disk;
 mod faults;
+mod full;
 mod history;
 mod http;
+mod kind;
 mod long;
+mod network;
 mod plan;
 mod register;
 mod report;
 mod round;
 mod stage;
 mod work;
+mod world;
 
 #[allow(dead_code, unused_imports, unused_macros, clippy::unused_async)] // A tool box of the tests.
 #[path = "../it"]
@@ -50,6 +57,7 @@ fn main() -> ExitCode {
         runtime().block_on(client::work(orders));
         return ExitCode::SUCCESS;
     }
+    world::enter();
     if arguments.get(1).is_some_and(|argument| argument == "long") {
         return runtime().block_on(long::run());
     }
@@ -64,7 +72,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Each with another plan: see `plan.rs`. Those that once found something stay.
-const SEEDS: [u64; 5] = [0, 1, 5, 8, 102];
+const SEEDS: [u64; 6] = [0, 1, 5, 8, 11, 102];
 
 fn trials() -> Vec<Trial> {
     let mut trials = vec![trial("bite::a_sound_store_passes", bite::a_sound_store_passes)];
@@ -89,6 +97,8 @@ fn trials() -> Vec<Trial> {
         let name = format!("bite::real_{name}_breaks_{promise:?}");
         trials.push(trial(&name, move || is_found_out(sql, promise)));
     }
+    trials.push(trial("full::sqlite", full::sqlite));
+    trials.push(trial("full::postgres", full::postgres));
     trials.push(trial("bounds::short", within_bounds));
     trials
 }

@@ -15,6 +15,14 @@ pub enum Authority {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Alone, or with a standby that follows.
+    Postgres(Standby),
+    /// A file, which one fencepost has for itself.
+    Sqlite,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standby {
     None,
     Synchronous,
@@ -25,7 +33,7 @@ pub enum Standby {
 pub struct Plan {
     pub seed: u64,
     pub authority: Authority,
-    pub standby: Standby,
+    pub store: Store,
 }
 
 impl fmt::Display for Plan {
@@ -35,12 +43,13 @@ impl fmt::Display for Plan {
             Authority::Etcd => "one etcd",
             Authority::Table => "the lock table",
         };
-        let standby = match self.standby {
-            Standby::None => "no standby",
-            Standby::Synchronous => "a synchronous standby",
-            Standby::Asynchronous => "an asynchronous standby",
+        let store = match self.store {
+            Store::Postgres(Standby::None) => "Postgres alone",
+            Store::Postgres(Standby::Synchronous) => "Postgres with a synchronous standby",
+            Store::Postgres(Standby::Asynchronous) => "Postgres with an asynchronous standby",
+            Store::Sqlite => "SQLite",
         };
-        write!(f, "seed {}: {locks}, {standby}", self.seed)
+        write!(f, "seed {}: {locks}, {store}", self.seed)
     }
 }
 
@@ -52,12 +61,21 @@ impl Plan {
             1 => Authority::Etcd,
             _ => Authority::Table,
         };
-        let standby = match seed / 3 % 4 {
-            0 | 3 => Standby::None,
-            1 => Standby::Synchronous,
-            _ => Standby::Asynchronous,
+        let store = match seed / 3 % 4 {
+            0 => Store::Postgres(Standby::None),
+            1 => Store::Postgres(Standby::Synchronous),
+            2 => Store::Postgres(Standby::Asynchronous),
+            _ if authority == Authority::Table => Store::Sqlite,
+            _ => Store::Postgres(Standby::None),
         };
-        Self { seed, authority, standby }
+        Self { seed, authority, store }
+    }
+
+    pub fn standby(&self) -> Standby {
+        match self.store {
+            Store::Postgres(standby) => standby,
+            Store::Sqlite => Standby::None,
+        }
     }
 
     /// Where every choice of the round comes from.

@@ -44,6 +44,14 @@ impl Register {
                 });
             }
         }
+        let fits = match write.expects {
+            None => true,
+            Some(0) => self.value.is_none(),
+            Some(version) => self.value.is_some() && self.version == version,
+        };
+        if !fits {
+            return (Verdict::Refused("version-mismatch"), self.seen(write.token));
+        }
         let changes = value.is_some() || self.value.is_some();
         let after = Self {
             token: write.token,

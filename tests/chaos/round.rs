@@ -8,10 +8,11 @@ use std::{
 
 use crate::{
     check::{self, Findings, Violation, linear},
-    faults::{Kind, Nemesis, fails_over},
+    faults::Nemesis,
     history::{History, Line, Outcome, Recorder},
     http::Fenceposts,
     it::harness::{eventually, postgres},
+    kind::{Kind, fails_over},
     plan::Plan,
     stage::Stage,
     work::{Service, Terms, Worker, settle},
@@ -53,7 +54,7 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
             while Instant::now() < end {
                 // Clients must get to see each forgery.
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                postgres::execute(&stage.url(), sql).await;
+                postgres::execute(&stage.url().expect("a database"), sql).await;
             }
         }
     }
@@ -66,6 +67,7 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
     let lines = finish(&mut stage).await;
     let mut history = History::of(lines.clone());
     history.takeovers.clone_from(&stage.takeovers);
+    history.leases_cut_short = nemesis.tally.keys().any(|kind| kind.shortens_leases(&plan));
     let mut played = judge(&history);
     played.faults = nemesis.tally;
     if !played.violations.is_empty() && !matches!(trouble, Trouble::Sabotage(_)) {
@@ -76,7 +78,11 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
 
 /// For whoever wants to know how it came about.
 fn keep(plan: Plan, lines: &[Line]) {
-    let path = std::env::temp_dir().join(format!("fencepost-chaos-seed-{}.jsonl", plan.seed));
+    let path = std::env::temp_dir().join(format!(
+        "fencepost-chaos-seed-{}-{}.jsonl",
+        plan.seed,
+        std::process::id()
+    ));
     let lines = lines.iter().map(|line| serde_json::to_string(line).expect("a line") + "\n");
     fs::write(&path, lines.collect::<String>()).expect("the history is kept");
     println!("the history is in {}", path.display());
@@ -84,10 +90,10 @@ fn keep(plan: Plan, lines: &[Line]) {
 
 async fn torment(nemesis: &mut Nemesis, stage: &mut Stage, end: Instant) {
     let mut random = stage.plan.dice();
-    let choices = Nemesis::choices(stage);
+    let choices = Kind::choices(stage);
     // Early enough for something to happen afterwards.
     let failover = Instant::now() + (end - Instant::now()) / 3;
-    let mut due = fails_over(stage.plan.standby);
+    let mut due = fails_over(stage.plan.standby());
     while Instant::now() < end {
         // How long it is fair, and then foul, is a part of the plan.
         tokio::time::sleep(Duration::from_millis(random.u64(200..900))).await;
@@ -131,8 +137,8 @@ async fn is_well(service: &Fenceposts) -> bool {
     use crate::history::Request;
     let lock = "is-it-well".to_owned();
     let request = Request::Acquire { lock: lock.clone(), ttl_ms: 1_000, wait_ms: 1_000 };
-    let Outcome::Granted { token } = service.send(&request).await else { return false };
-    matches!(service.send(&Request::Release { lock, token }).await, Outcome::Done(_))
+    let Outcome::Granted { token } = service.send(0, &request).await else { return false };
+    matches!(service.send(0, &Request::Release { lock, token }).await, Outcome::Done(_))
 }
 
 pub fn judge(history: &History) -> Played {
@@ -147,10 +153,7 @@ pub fn judge(history: &History) -> Played {
         *result.operations.entry(outcome).or_default() += 1;
     }
     let mut findings = Findings(check::sweep(history));
-    // The register knows no floor.
-    if history.takeovers.is_empty() {
-        result.searched = linear::check(history, &mut findings);
-    }
+    result.searched = linear::check(history, &mut findings);
     result.violations = findings.0;
     result
 }

@@ -1,10 +1,12 @@
-//! The servers of one round: Postgres and perhaps its standby, whoever grants locks, two fenceposts,
-//! and on every way between them a proxy that can spoil it.
+//! The servers of one round: a store and perhaps its standby, whoever grants locks, the fenceposts, on
+//! every way between them a proxy that can spoil it, and for each a clock and a disk of its own.
 
 use tempfile::TempDir;
 
 use crate::{
     client::{Client, Orders},
+    clock::Clock,
+    disk::Disk,
     history::{self, Takeover},
     it::harness::{
         chaos_proxy::ChaosProxy,
@@ -12,24 +14,32 @@ use crate::{
         fencepost::{self, Fencepost},
         postgres::{self, Postgres},
     },
-    plan::{Authority, Plan, Standby},
+    network::Host,
+    plan::{Authority, Plan, Standby, Store},
     work::Terms,
 };
 
 /// A crash of a server is not one of the machine, so nothing needs to be synced to survive it.
 const SETTINGS: [&str; 1] = ["fsync=off"];
 
-const FENCEPOSTS: usize = 2;
 const CLIENTS: usize = 4;
+
+/// For a database with a few dozen keys.
+const DISK_MIB: usize = 256;
 
 pub struct Stage {
     pub plan: Plan,
-    pub postgres: Postgres,
+    /// `None`: a file of SQLite.
+    pub postgres: Option<Postgres>,
     pub standby: Option<Follower>,
     pub locks: Locks,
     pub posts: Vec<Post>,
     pub clients: Vec<Client>,
     pub takeovers: Vec<Takeover>,
+    /// Where the store is.
+    pub disk: Disk,
+    /// What Postgres goes by.
+    pub clock: Clock,
     database: String,
     directory: TempDir,
 }
@@ -41,7 +51,7 @@ pub struct Follower {
 }
 
 pub enum Locks {
-    Members(Vec<Etcd>),
+    Members(Vec<Etcd>, Vec<Host>),
     Table,
 }
 
@@ -49,42 +59,53 @@ pub enum Locks {
 pub struct Post {
     pub server: Option<Fencepost>,
     pub front: ChaosProxy,
-    pub to_store: ChaosProxy,
+    pub to_store: Option<ChaosProxy>,
     pub to_members: Vec<ChaosProxy>,
+    pub clock: Clock,
     store: String,
 }
 
 impl Stage {
     pub async fn set(plan: Plan) -> Self {
-        let postgres = Postgres::start(&SETTINGS).await;
-        let url = postgres.database("").await;
-        let database = postgres::name_of(&url).to_owned();
-        let migrated = fencepost::run_discreetly(&["migrate", "--store", &url]);
-        assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
-        let locks = match plan.authority {
-            Authority::Cluster => Locks::Members(Cluster::start().await.members),
-            Authority::Etcd => Locks::Members(vec![Etcd::start(&[]).await]),
-            Authority::Table => Locks::Table,
+        let directory = tempfile::tempdir().expect("a directory");
+        // Postgres, which is somebody else, reads the time there.
+        world_readable(&directory);
+        let disk = Disk::new(DISK_MIB);
+        let clock = Clock::new(directory.path().join("clock"));
+        let (postgres, url) = match plan.store {
+            Store::Postgres(_) => {
+                let place = disk.path().to_owned();
+                let postgres = Postgres::start_in(&clock.surroundings(), place, &SETTINGS).await;
+                let url = postgres.database("").await;
+                let migrated = fencepost::run_discreetly(&["migrate", "--store", &url]);
+                assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+                (Some(postgres), url)
+            }
+            Store::Sqlite => (None, format!("sqlite:{}", disk.path().join("store.db").display())),
         };
-        let standby = match plan.standby {
-            Standby::None => None,
-            kind => Some(Follower::of(&postgres, kind).await),
+        let standby = match (&postgres, plan.standby()) {
+            (None, _) | (_, Standby::None) => None,
+            (Some(primary), kind) => Some(Follower::of(primary, &clock, kind).await),
         };
-        let mut posts = Vec::new();
-        for _ in 0..FENCEPOSTS {
-            posts.push(Post::new(&postgres, &url, &locks).await);
-        }
         let mut stage = Self {
             plan,
-            postgres,
             standby,
-            locks,
-            posts,
+            locks: Locks::of(plan.authority).await,
+            posts: Vec::new(),
             clients: Vec::new(),
             takeovers: Vec::new(),
-            database,
-            directory: tempfile::tempdir().expect("a directory"),
+            disk,
+            clock,
+            database: postgres::name_of(&url).to_owned(),
+            directory,
+            postgres,
         };
+        let fenceposts = if stage.postgres.is_some() { 2 } else { 1 };
+        for number in 0..fenceposts {
+            let clock = Clock::new(stage.directory.path().join(format!("clock-of-{number}")));
+            let post = Post::new(&stage, &url, clock).await;
+            stage.posts.push(post);
+        }
         stage.start_posts();
         stage.wait_until_ready().await;
         stage
@@ -97,13 +118,15 @@ impl Stage {
     pub fn start_clients(&mut self, terms: Terms) {
         for number in 0..CLIENTS {
             let name = format!("c{number}");
-            self.clients.push(Client::start(&Orders {
+            let clock = Clock::new(self.directory.path().join(format!("clock-of-{name}")));
+            let orders = Orders {
                 history: self.directory.path().join(&name),
                 seed: self.plan.seed ^ ((number as u64 + 1) << 32),
                 addresses: self.addresses(),
                 name,
                 terms,
-            }));
+            };
+            self.clients.push(Client::start(&orders, clock));
         }
     }
 
@@ -120,38 +143,62 @@ impl Stage {
         }
     }
 
-    pub fn url(&self) -> String {
-        self.postgres.url(&self.database)
+    /// Of the database, where it is one that can be asked.
+    pub fn url(&self) -> Option<String> {
+        Some(self.postgres.as_ref()?.url(&self.database))
     }
 
     /// The primary dies, and its standby takes over. There is no other after it.
     pub async fn fail_over(&mut self) {
         let Some(Follower { server, link: _link }) = self.standby.take() else { return };
+        let Some(mut primary) = self.postgres.take() else { return };
         let from = history::now();
-        self.postgres.stop("immediate").await;
+        primary.stop("immediate").await;
         server.promote().await;
-        for post in &self.posts {
-            post.to_store.retarget(server.port());
+        for link in self.posts.iter().filter_map(|post| post.to_store.as_ref()) {
+            link.retarget(server.port());
         }
         let till = history::now();
-        self.postgres = server;
-        let lossy = self.plan.standby == Standby::Asynchronous;
+        self.postgres = Some(server);
+        let lossy = self.plan.standby() == Standby::Asynchronous;
         self.takeovers.push(Takeover { from, till, lossy, floor: 0 });
     }
 
     /// The floor that the takeovers have led to.
     pub async fn learn_floor(&mut self) {
-        let floor = postgres::fetch(&self.url(), "SELECT token FROM fencepost.floor").await;
+        let Some(url) = self.url() else { return };
+        let floor = postgres::fetch(&url, "SELECT token FROM fencepost.floor").await;
         for takeover in &mut self.takeovers {
             takeover.floor = floor;
         }
     }
 }
 
+fn world_readable(directory: &TempDir) {
+    use std::os::unix::fs::PermissionsExt;
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), all).expect("permissions");
+}
+
+impl Locks {
+    async fn of(authority: Authority) -> Self {
+        match authority {
+            Authority::Cluster => {
+                let hosts = [Host::new(1).await, Host::new(2).await, Host::new(3).await];
+                let home = |host: &Host| (host.address.to_string(), host.namespace.clone());
+                let cluster = Cluster::start_at(hosts.each_ref().map(home)).await;
+                Self::Members(cluster.members, hosts.into())
+            }
+            Authority::Etcd => Self::Members(vec![Etcd::start(&[]).await], Vec::new()),
+            Authority::Table => Self::Table,
+        }
+    }
+}
+
 impl Follower {
-    async fn of(primary: &Postgres, kind: Standby) -> Self {
+    async fn of(primary: &Postgres, clock: &Clock, kind: Standby) -> Self {
         let link = ChaosProxy::before(primary.port()).await;
-        let server = Postgres::standby(link.port(), &SETTINGS).await;
+        let server = Postgres::standby_in(&clock.surroundings(), link.port(), &SETTINGS).await;
         if kind == Standby::Synchronous {
             let url = primary.url("postgres");
             let name = "ALTER SYSTEM SET synchronous_standby_names = 'standby'";
@@ -174,19 +221,25 @@ impl Follower {
 }
 
 impl Post {
-    async fn new(postgres: &Postgres, url: &str, locks: &Locks) -> Self {
-        let to_store = ChaosProxy::before(postgres.port()).await;
+    async fn new(stage: &Stage, url: &str, clock: Clock) -> Self {
         let mut to_members = Vec::new();
-        if let Locks::Members(members) = locks {
+        if let Locks::Members(members, _) = &stage.locks {
             for member in members {
-                let port = member.address().rsplit(':').next().and_then(|port| port.parse().ok());
-                to_members.push(ChaosProxy::before(port.expect("a port")).await);
+                let address = member.address().parse().expect("an address");
+                to_members.push(ChaosProxy::towards(address).await);
             }
         }
-        let store = to_store.reroute(url, postgres.port());
+        let (to_store, store) = match &stage.postgres {
+            None => (None, url.to_owned()),
+            Some(postgres) => {
+                let link = ChaosProxy::before(postgres.port()).await;
+                let store = link.reroute(url, postgres.port());
+                (Some(link), store)
+            }
+        };
         // Where it leads to is known once the fencepost has started.
         let front = ChaosProxy::before(0).await;
-        Self { server: None, front, to_store, to_members, store }
+        Self { server: None, front, to_store, to_members, clock, store }
     }
 
     fn start(&mut self) {
@@ -195,8 +248,8 @@ impl Post {
             members if members.is_empty() => "store".to_owned(),
             members => format!("etcd://{members}"),
         };
-        let flags = ["--authority", authority.as_str()];
-        let server = Fencepost::start_as_it_is(&self.store, &flags);
+        let flags = ["--authority", authority.as_str(), "--drain", "3s"];
+        let server = Fencepost::start_in(&self.clock.surroundings(), &self.store, &flags);
         let port = server.address.rsplit(':').next().and_then(|port| port.parse().ok());
         self.front.retarget(port.expect("a port"));
         self.server = Some(server);

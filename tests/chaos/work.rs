@@ -18,7 +18,13 @@ use crate::{
 
 /// Whom the requests go to.
 pub trait Service {
-    async fn send(&self, request: &Request) -> Outcome;
+    /// Which of several instances is next.
+    fn choose(&self) -> usize;
+
+    async fn send(&self, via: usize, request: &Request) -> Outcome;
+
+    /// Sends it, and does not wait for the answer for longer than this.
+    async fn hang_up(&self, via: usize, request: &Request, patience_us: u64) -> Outcome;
 
     /// Lets about so much time pass.
     async fn pause(&self, ms: u64);
@@ -167,23 +173,52 @@ impl<'a, S: Service> Worker<'a, S> {
             self.ask(Request::Read { key, token: None }).await;
         }
         if let Some(held) = self.past.front().cloned() {
-            self.random_step(&held).await;
+            match self.random.u8(..10) {
+                0..2 => self.tend_lock(&held).await,
+                2 => self.forge(&held).await,
+                _ => drop(self.random_step(&held).await),
+            }
         }
+    }
+
+    /// For whoever has lost it, both must fail.
+    async fn tend_lock(&mut self, held: &Held) {
+        let Held { lock, token } = held.clone();
+        let renews = self.random.bool();
+        self.ask(if renews {
+            Request::Renew { lock, token }
+        } else {
+            Request::Release { lock, token }
+        })
+        .await;
+    }
+
+    /// With a token that nobody was ever given.
+    async fn forge(&mut self, held: &Held) {
+        let forged = Held { lock: held.lock.clone(), token: held.token + (1 << 40) };
+        let value = Some(self.new_name());
+        let write = self.scoped(&forged, item(&held.lock, 0), value);
+        self.ask(Request::Write(write)).await;
     }
 
     async fn random_step(&mut self, held: &Held) -> Step {
         match self.random.u8(..100) {
             0..30 => self.add_to_chain(held).await,
-            30..45 => {
+            30..37 => {
                 let number = self.random.usize(..ITEMS);
                 self.write(held, vec![(number, true)], false).await
             }
+            37..43 => self.replace_what_was_read(held).await,
+            43..45 => self.send_and_hang_up(held).await,
             45..53 => {
                 let number = self.random.usize(..ITEMS);
                 self.write(held, vec![(number, false)], false).await
             }
             53..65 => {
-                let puts = (0..ITEMS).map(|number| (number, self.random.u8(..4) > 0)).collect();
+                let mut puts: Vec<(usize, bool)> =
+                    (0..ITEMS).map(|number| (number, self.random.u8(..4) > 0)).collect();
+                // Whoever locked rows in the order of the request would meet others in the middle.
+                self.random.shuffle(&mut puts);
                 self.write(held, puts, true).await
             }
             65..80 => self.burst(held).await,
@@ -192,9 +227,14 @@ impl<'a, S: Service> Worker<'a, S> {
                 let token = Some(held.token);
                 step(&self.ask(Request::Read { key, token }).await)
             }
-            88..97 => {
+            88..93 => {
                 let key = item(&held.lock, self.random.usize(..ITEMS));
                 step(&self.ask(Request::Claim { key, token: held.token }).await)
+            }
+            93..97 => {
+                let Held { lock, token } = held.clone();
+                self.ask(Request::Renew { lock, token }).await;
+                Step::Fine
             }
             // For longer than the lease: a holder that does not know what time it is.
             _ => {
@@ -226,8 +266,18 @@ impl<'a, S: Service> Worker<'a, S> {
             writes.push(self.scoped(held, item(&held.lock, number), value));
         }
         let earlier = writes[0].clone();
+        if batch && self.random.u8(..5) == 0 {
+            // One that cannot pass, perhaps after others that could: none may.
+            let place = self.random.usize(..writes.len());
+            writes[place].expects = Some(1 << 40);
+        }
         let request = if batch { Request::Batch(writes) } else { Request::Write(earlier.clone()) };
         let outcome = self.insist(request).await;
+        // Another one under the same seq, by mistake.
+        if !batch && outcome == Step::Fine && earlier.value.is_some() && self.random.u8(..100) < 8 {
+            let mistaken = Write { value: Some(self.new_name()), ..earlier.clone() };
+            self.ask(Request::Write(mistaken)).await;
+        }
         // A copy of it that some mesh sends again, after something else.
         if !batch && outcome == Step::Fine && self.random.u8(..100) < 30 {
             let value = Some(self.new_name());
@@ -238,9 +288,42 @@ impl<'a, S: Service> Worker<'a, S> {
         outcome
     }
 
+    /// Only if it is still as it was read, or, now and then, as it cannot be.
+    async fn replace_what_was_read(&mut self, held: &Held) -> Step {
+        let key = item(&held.lock, self.random.usize(..ITEMS));
+        let outcome = self.ask(Request::Read { key: key.clone(), token: None }).await;
+        let Outcome::Done(seen) = &outcome else { return step(&outcome) };
+        let version = seen[0].version.unwrap_or(0);
+        let name = self.new_name();
+        let mut write = self.scoped(held, key, Some(name));
+        let wrong = i64::from(self.random.u8(..4) == 0);
+        write.expects = Some(version + wrong);
+        if self.random.bool() {
+            (write.scope, write.seq) = (None, 0);
+            // Without a seq it must not be repeated.
+            return step(&self.ask(Request::Write(write)).await);
+        }
+        self.insist(Request::Write(write)).await
+    }
+
+    /// Whatever becomes of it, the holder does not know, and goes on with its next seq.
+    async fn send_and_hang_up(&mut self, held: &Held) -> Step {
+        let name = self.new_name();
+        let key = item(&held.lock, self.random.usize(..ITEMS));
+        let write = self.scoped(held, key, Some(name));
+        let patience_us = self.random.u64(..4_000);
+        let (request, name) = (Request::Write(write), self.new_name());
+        let via = self.service.choose();
+        self.note_sent(&name, via, &request);
+        let outcome = self.service.hang_up(via, &request, patience_us).await;
+        self.note_answered(name, &outcome);
+        Step::Fine
+    }
+
     fn scoped(&mut self, held: &Held, key: String, value: Option<String>) -> Write {
         self.seq += 1;
-        Write { key, scope: Some(held.lock.clone()), token: held.token, seq: self.seq, value }
+        let scope = Some(held.lock.clone());
+        Write { key, scope, token: held.token, seq: self.seq, value, expects: None }
     }
 
     /// Many plain writes at once, some of the same key.
@@ -250,7 +333,8 @@ impl<'a, S: Service> Worker<'a, S> {
             .map(|_| {
                 let key = loose(&held.lock, self.random.usize(..LOOSE));
                 let value = Some(self.new_name());
-                Request::Write(Write { key, scope: None, token: held.token, seq: 0, value })
+                let token = held.token;
+                Request::Write(Write { key, scope: None, token, seq: 0, value, expects: None })
             })
             .collect();
         let outcomes = join_all(requests.into_iter().map(|request| self.ask(request))).await;
@@ -271,12 +355,21 @@ impl<'a, S: Service> Worker<'a, S> {
 
     pub async fn ask(&self, request: Request) -> Outcome {
         let name = self.new_name();
-        let (at, due) = (self.service.now(), self.due);
-        self.recorder.note(Line::Sent { name: name.clone(), at, due, request: request.clone() });
-        let outcome = self.service.send(&request).await;
-        let at = self.service.now();
-        self.recorder.note(Line::Answered { name, at, outcome: outcome.clone() });
+        let via = self.service.choose();
+        self.note_sent(&name, via, &request);
+        let outcome = self.service.send(via, &request).await;
+        self.note_answered(name, &outcome);
         outcome
+    }
+
+    fn note_sent(&self, name: &str, via: usize, request: &Request) {
+        let (name, at, due) = (name.to_owned(), self.service.now(), self.due);
+        self.recorder.note(Line::Sent { name, at, due, via, request: request.clone() });
+    }
+
+    fn note_answered(&self, name: String, outcome: &Outcome) {
+        let (at, outcome) = (self.service.now(), outcome.clone());
+        self.recorder.note(Line::Answered { name, at, outcome });
     }
 
     fn new_name(&self) -> String {

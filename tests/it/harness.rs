@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod fencepost;
 pub mod holder;
 pub mod http;
+pub mod http2;
 pub mod locks;
 pub mod pgbouncer;
 pub mod postgres;
@@ -71,16 +72,37 @@ pub fn spawn_bound_to_us(command: Command) -> std::io::Result<Child> {
     child.recv().expect("the spawning thread answers")
 }
 
+/// What a server finds around it, other than this machine as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// A network namespace, as a path.
+    pub network: Option<String>,
+    /// Set for the program alone, and not for those who start it.
+    pub environment: Vec<String>,
+}
+
 /// `program`, to be killed with this process, and as `user` if we are root.
 pub fn bound_command(program: impl AsRef<std::ffi::OsStr>, user: Option<&str>) -> Command {
+    let network = elsewhere::network();
+    bound_command_in(&Surroundings { network, ..Surroundings::default() }, program, user)
+}
+
+pub fn bound_command_in(
+    around: &Surroundings,
+    program: impl AsRef<std::ffi::OsStr>,
+    user: Option<&str>,
+) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "INT"]);
     if let Some(user) = user.filter(|_| nix::unistd::geteuid().is_root()) {
         command.args(["--reuid", user, "--regid", user, "--init-groups"]);
     }
     command.arg("--");
-    if let Some(network) = elsewhere::network() {
+    if let Some(network) = &around.network {
         command.arg("nsenter").arg(format!("--net={network}")).arg("--");
+    }
+    if !around.environment.is_empty() {
+        command.arg("env").args(&around.environment);
     }
     command.arg(program);
     command

@@ -7,11 +7,12 @@ use sqlx::Row;
 
 use super::{
     batch::Batch,
-    connection::{Connection, not_applied},
+    connection::{Connection, maybe_applied, not_applied},
     fitness, notices,
     rows::{Found, found, listed},
 };
 use crate::{
+    fence::Verdict,
     store::{
         Lineage, Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
     },
@@ -43,6 +44,11 @@ SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
        CASE WHEN octet_length(r.value) <= $2 THEN r.value END AS value,
        CASE WHEN octet_length(r.value) <= $2 THEN r.content_type END AS content_type
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
+
+/// Commits something, though nobody reads it, where there are standbys to wait for.
+const WAIT_FOR_STANDBYS: &str = "
+SELECT pg_logical_emit_message(true, 'fencepost', '')
+WHERE current_setting('synchronous_standby_names') <> ''";
 
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
 const LIST: &str = "
@@ -115,6 +121,33 @@ impl PostgresSession {
         Ok(snapshots)
     }
 
+    /// A replay says that an earlier commit stands. That one may have been cut short in its wait for a
+    /// standby, and be on this server alone. A commit of our own waits for all that came before it.
+    async fn confirm_replays(
+        &mut self,
+        settled: Vec<Result<Settled, StoreError>>,
+    ) -> Vec<Result<Settled, StoreError>> {
+        if !settled.iter().any(is_replay) {
+            return settled;
+        }
+        let Err(error) = within(DEADLINE, self.wait_for_standbys()).await else { return settled };
+        let unless_replay = |settled| {
+            if is_replay(&settled) { Err(StoreError::unknown(&error)) } else { settled }
+        };
+        settled.into_iter().map(unless_replay).collect()
+    }
+
+    async fn wait_for_standbys(&mut self) -> Result<(), StoreError> {
+        self.connection.begin_if_pooled().await?;
+        let waited = sqlx::query(WAIT_FOR_STANDBYS)
+            .persistent(self.connection.keeps_statements())
+            .execute(self.connection.raw())
+            .await
+            .map_err(maybe_applied);
+        self.connection.end_if_pooled(&waited).await?;
+        waited.map(drop)
+    }
+
     async fn list_now(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
         self.connection.begin_if_pooled().await?;
         let rows = sqlx::query(LIST)
@@ -145,7 +178,7 @@ impl Session for PostgresSession {
         let all = (0..units.len()).collect();
         let cancelled = notices::cancelled_waits();
         let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
-        let settled = batch.finish(ended, surely);
+        let settled = self.confirm_replays(batch.finish(ended, surely)).await;
         if notices::cancelled_waits() == cancelled {
             return settled;
         }
@@ -176,6 +209,11 @@ impl Session for PostgresSession {
     async fn take_over(&mut self, floor: i64, leap: i64) -> Result<i64, StoreError> {
         within(DEADLINE, self.take_over_now(floor, leap)).await.map_err(surely)
     }
+}
+
+fn is_replay(settled: &Result<Settled, StoreError>) -> bool {
+    let Ok(Settled::Applied { judgements, .. }) = settled else { return false };
+    judgements.iter().any(|judgement| judgement.verdict == Verdict::Replayed)
 }
 
 /// A commit whose wait for a standby was cancelled is on this server, and perhaps nowhere else.

@@ -9,7 +9,7 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    history::{Moment, Outcome, Request, Seen, Write},
+    history::{Moment, Outcome, Request, Seen, Takeover, Write},
     register::{Register, Verdict},
     work::Service,
 };
@@ -47,12 +47,41 @@ pub enum Flaw {
     /// The rightful holder is turned away.
     FalseRefusal,
     LockNeverPassesOn,
+    /// A refusal names a mark that the key had long ago.
+    OldMarkNamed,
+    /// A seq that comes again is a replay, whatever it brings.
+    SeqReuseBelieved,
+    PreconditionIgnored,
+    /// A stale write is told that its version does not match, and not that it is stale.
+    PreconditionFirst,
+    /// A token that nobody was granted passes.
+    ForgeryBelieved,
+    /// Whoever has lost a lock can still renew or release it.
+    LostLockRenewed,
+    LostLockReleased,
+    /// To two at once.
+    LockGrantedTwice,
+    /// A standby takes over that lacks the latest, and every token is as good as before.
+    FloorStays,
+    /// A standby that was said to have everything does not.
+    SilentLoss,
 }
 
 impl Flaw {
-    /// Grants are none of a register's business, and a lock that stays is no wrong answer.
+    /// Grants are none of a register's business, a lock that stays is no wrong answer, and what may have
+    /// been lost in a takeover explains much.
     pub fn changes_an_answer(self) -> bool {
-        !matches!(self, Self::TokenReused | Self::LockNeverPassesOn)
+        !matches!(
+            self,
+            Self::TokenReused
+                | Self::LockNeverPassesOn
+                | Self::OldMarkNamed
+                | Self::ForgeryBelieved
+                | Self::LostLockRenewed
+                | Self::LostLockReleased
+                | Self::LockGrantedTwice
+                | Self::FloorStays
+        )
     }
 }
 
@@ -64,12 +93,23 @@ struct State {
     touched: HashMap<String, Moment>,
     locks: HashMap<String, (i64, Moment)>,
     last_token: i64,
+    floor: i64,
+    requests: usize,
+    takeovers: Vec<Takeover>,
     late: Vec<Write>,
     healed: bool,
 }
 
+/// What a tick of the clock is, in nanoseconds. Leases are short.
+const TICK: Moment = 250_000;
+
+/// After so many requests a standby takes over, if there is one.
+const TAKEOVER: usize = 600;
+
 pub struct Broken {
     flaw: Option<Flaw>,
+    /// Whether a standby takes over in the middle, and whether it may lack the latest.
+    takeover: Option<bool>,
     /// A clock that ticks when it is looked at.
     clock: Mutex<Moment>,
     state: Mutex<State>,
@@ -77,12 +117,30 @@ pub struct Broken {
 }
 
 impl Broken {
-    pub fn new(flaw: Option<Flaw>, seed: u64) -> Self {
+    pub fn new(flaw: Option<Flaw>, takeover: Option<bool>, seed: u64) -> Self {
         let random = Mutex::new(Rng::with_seed(!seed));
-        Self { flaw, clock: Mutex::default(), state: Mutex::default(), random }
+        Self { flaw, takeover, clock: Mutex::default(), state: Mutex::default(), random }
     }
 
+    pub fn takeovers(&self) -> Vec<Takeover> {
+        self.state.lock().expect("the state").takeovers.clone()
+    }
+
+    fn take_over(&self, state: &mut State, lossy: bool) {
+        let from = self.now();
+        if lossy || self.has(Flaw::SilentLoss) {
+            state.keys = state.copy.clone();
+        }
+        if !self.has(Flaw::FloorStays) {
+            state.floor = state.last_token;
+        }
+        let till = self.now();
+        state.takeovers.push(Takeover { from, till, lossy, floor: state.floor });
+    }
+
+    /// From now on nothing goes wrong any more, and all leases are over.
     pub fn heal(&self) {
+        *self.clock.lock().expect("the clock") += 1_000_000_000;
         self.state.lock().expect("the state").healed = true;
     }
 
@@ -110,11 +168,23 @@ impl Broken {
         for write in std::mem::take(&mut state.late) {
             self.write(&mut state, &write, now);
         }
+        state.requests += 1;
+        if let Some(lossy) = self.takeover.filter(|_| state.requests == TAKEOVER) {
+            self.take_over(&mut state, lossy);
+        }
+        let tokens = request.tokens();
+        if tokens.iter().any(|token| *token > state.last_token) && !self.has(Flaw::ForgeryBelieved)
+        {
+            let key =
+                request.key().and_then(|key| state.keys.get(key)).cloned().unwrap_or_default();
+            return refused("unissued-token", 0, key.token, &key, state.floor);
+        }
+        let floor = state.floor;
         match request {
             Request::Read { key, token: None } => {
                 let lags = self.has(Flaw::StaleRead) && self.happens(3);
                 let keys = if lags { &state.copy } else { &state.keys };
-                Outcome::Done(vec![seen(keys.get(key))])
+                Outcome::Done(vec![seen(keys.get(key), floor)])
             }
             Request::Read { key, token: Some(token) } | Request::Claim { key, token } => {
                 self.claim(&mut state, key, *token, matches!(request, Request::Read { .. }))
@@ -122,12 +192,17 @@ impl Broken {
             Request::Write(write) => self.single(&mut state, write, now),
             Request::Batch(writes) => self.batch(&mut state, writes, now),
             Request::Acquire { lock, ttl_ms, .. } => self.acquire(&mut state, lock, *ttl_ms, now),
-            Request::Release { lock, token } => {
-                if state.locks.get(lock).is_some_and(|(held, _)| held == token) {
-                    state.locks.remove(lock);
-                    return Outcome::Done(Vec::new());
+            Request::Renew { lock, token } | Request::Release { lock, token } => {
+                let renews = matches!(request, Request::Renew { .. });
+                let anybody = if renews { Flaw::LostLockRenewed } else { Flaw::LostLockReleased };
+                let holds = state.locks.get(lock).is_some_and(|(held, _)| held == token);
+                if !holds && !self.has(anybody) {
+                    return Outcome::NotApplied { reason: "lock-lost".into() };
                 }
-                Outcome::NotApplied { reason: "lock-lost".into() }
+                if !renews {
+                    state.locks.remove(lock);
+                }
+                Outcome::Done(Vec::new())
             }
         }
     }
@@ -135,13 +210,14 @@ impl Broken {
     fn claim(&self, state: &mut State, key: &str, token: i64, read: bool) -> Outcome {
         let register = state.keys.get(key).cloned().unwrap_or_default();
         if read && self.has(Flaw::ReadDoesNotClaim) {
-            return Outcome::Done(vec![Seen { mark: None, ..seen(Some(&register)) }]);
+            return Outcome::Done(vec![Seen { mark: None, ..seen(Some(&register), 0) }]);
         }
-        let (verdict, after) = register.claim(token, 0);
+        let (verdict, after) = register.claim(token, state.floor);
+        let floor = state.floor;
         if let Verdict::Refused(reason) = verdict {
-            return refused(reason, 0, after.token, &after);
+            return refused(reason, 0, after.token.max(floor), &after, floor);
         }
-        let seen = seen(Some(&after));
+        let seen = seen(Some(&after), floor);
         state.keys.insert(key.to_owned(), after);
         Outcome::Done(vec![Seen { value: seen.value.filter(|_| read), ..seen }])
     }
@@ -149,7 +225,7 @@ impl Broken {
     fn single(&self, state: &mut State, write: &Write, now: Moment) -> Outcome {
         if self.has(Flaw::FalseRefusal) && self.happens(10) {
             let register = state.keys.get(&write.key).cloned().unwrap_or_default();
-            return refused("stale-token", 0, write.token, &register);
+            return refused("stale-token", 0, write.token, &register, state.floor);
         }
         if self.has(Flaw::RefusedButApplied) && self.happens(10) && !state.healed {
             state.late.push(write.clone());
@@ -160,7 +236,9 @@ impl Broken {
         let after = state.keys.get(&write.key).cloned().unwrap_or_default();
         if let Verdict::Refused(reason) = verdict {
             let header = self.has(Flaw::MarkFromHeader) && self.happens(4);
-            return refused(reason, 0, if header { mark + 1000 } else { mark }, &after);
+            let old = self.has(Flaw::OldMarkNamed) && mark > write.token + 1;
+            let mark = if header { mark + 1000 } else { mark - i64::from(old) };
+            return refused(reason, 0, mark, &after, state.floor);
         }
         if let Some(before) = before
             && self.has(Flaw::VersionRepeated)
@@ -184,7 +262,10 @@ impl Broken {
                     state.keys = before;
                 }
                 let register = state.keys.get(&write.key).cloned().unwrap_or_default();
-                return refused(reason, index, mark, &register);
+                // That its holder was seen has been undone with the rest.
+                let undone = reason == "version-mismatch";
+                let mark = if undone { register.token.max(state.floor) } else { mark };
+                return refused(reason, index, mark, &register, state.floor);
             }
             answers.push(written(&state.keys[&write.key]));
         }
@@ -204,9 +285,10 @@ impl Broken {
         let mut register = state.keys.get(&write.key).cloned().unwrap_or_default();
         let scope = write.scope.as_ref().filter(|_| !self.has(Flaw::ScopeIgnored));
         let guard = scope.and_then(|scope| Some(state.keys.get(scope)?.token)).unwrap_or(0);
+        let guard = guard.max(state.floor);
         let touched = state.touched.insert(write.key.clone(), now).unwrap_or(now);
         let forgotten = self.has(Flaw::NoFence)
-            || (self.has(Flaw::MarkExpires) && now - touched > 400)
+            || (self.has(Flaw::MarkExpires) && now - touched > 400 * TICK)
             || (self.has(Flaw::MarkResetOnDelete) && register.value.is_none());
         let mut guard = guard;
         if forgotten {
@@ -218,9 +300,24 @@ impl Broken {
         if self.has(Flaw::AppliedTwice) && register.seq == write.seq {
             register.seq -= 1;
         }
-        let (verdict, after) = register.write(write, guard);
+        if self.has(Flaw::SeqReuseBelieved) && write.seq > 0 && register.seq == write.seq {
+            let value = write.value.as_deref().unwrap_or("deleted");
+            register.by = Some(value.into());
+        }
+        let mut write = write.clone();
+        if self.has(Flaw::PreconditionIgnored) {
+            write.expects = None;
+        }
+        let (mut verdict, after) = register.write(&write, guard);
+        if self.has(Flaw::PreconditionFirst)
+            && verdict == Verdict::Refused("stale-token")
+            && write.expects.is_some_and(|version| version != register.version)
+        {
+            verdict = Verdict::Refused("version-mismatch");
+        }
         let mark = after.token.max(guard);
-        if verdict == Verdict::Accepted {
+        let seen = verdict == Verdict::Refused("version-mismatch") && after.token == write.token;
+        if verdict == Verdict::Accepted || seen {
             state.keys.insert(write.key.clone(), after);
             if let Some(scope) = scope {
                 let register = state.keys.entry(scope.clone()).or_default();
@@ -232,8 +329,9 @@ impl Broken {
 
     fn acquire(&self, state: &mut State, lock: &str, ttl_ms: u64, now: Moment) -> Outcome {
         let never = self.has(Flaw::LockNeverPassesOn);
-        let held = state.locks.get(lock).is_some_and(|(_, ends)| *ends > now || never);
-        if held && (never || !state.healed) {
+        let twice = self.has(Flaw::LockGrantedTwice) && self.happens(4);
+        let held = state.locks.get(lock).is_some_and(|(_, ends)| *ends > now || never) && !twice;
+        if held {
             return Outcome::NotApplied { reason: "lock-held".into() };
         }
         state.last_token += 1;
@@ -241,7 +339,7 @@ impl Broken {
             state.last_token = (state.last_token - 3).max(1);
         }
         let token = state.last_token;
-        state.locks.insert(lock.to_owned(), (token, now + ttl_ms * 4));
+        state.locks.insert(lock.to_owned(), (token, now + ttl_ms * 1_000_000));
         let (_, after) = state.keys.get(lock).cloned().unwrap_or_default().claim(token, 0);
         state.keys.insert(lock.to_owned(), after);
         Outcome::Granted { token }
@@ -249,7 +347,15 @@ impl Broken {
 }
 
 impl Service for Broken {
-    async fn send(&self, request: &Request) -> Outcome {
+    fn choose(&self) -> usize {
+        0
+    }
+
+    async fn hang_up(&self, via: usize, request: &Request, _: u64) -> Outcome {
+        self.send(via, request).await
+    }
+
+    async fn send(&self, _: usize, request: &Request) -> Outcome {
         self.pause(3).await;
         let healed = self.state.lock().expect("the state").healed;
         let fate = if healed { 99 } else { self.random.lock().expect("the dice").u8(..100) };
@@ -276,23 +382,23 @@ impl Service for Broken {
 
     fn now(&self) -> Moment {
         let mut clock = self.clock.lock().expect("the clock");
-        *clock += 1;
+        *clock += TICK;
         *clock
     }
 }
 
-fn seen(register: Option<&Register>) -> Seen {
-    let Some(register) = register else { return Seen { mark: Some(0), ..Seen::default() } };
+fn seen(register: Option<&Register>, floor: i64) -> Seen {
+    let Some(register) = register else { return Seen { mark: Some(floor), ..Seen::default() } };
     let value = register.value.as_deref().map(str::to_owned);
     let version = value.is_some().then_some(register.version);
-    Seen { mark: Some(register.token), version, value }
+    Seen { mark: Some(register.token.max(floor)), version, value }
 }
 
 fn written(register: &Register) -> Seen {
-    Seen { value: None, ..seen(Some(register)) }
+    Seen { value: None, ..seen(Some(register), 0) }
 }
 
-fn refused(reason: &str, index: usize, mark: i64, register: &Register) -> Outcome {
-    let seen = Seen { value: None, ..seen(Some(register)) };
+fn refused(reason: &str, index: usize, mark: i64, register: &Register, floor: i64) -> Outcome {
+    let seen = Seen { value: None, ..seen(Some(register), floor) };
     Outcome::Refused { reason: reason.into(), index, mark, seen }
 }

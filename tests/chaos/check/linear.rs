@@ -4,15 +4,18 @@
 //! The search is Wing and Gong's, with memory: a set of requests that are through and the state that
 //! they led to need be tried only once. What nobody knows the outcome of may come at any later place,
 //! or at none. Keys that share a scope or a batch are searched together.
+//!
+//! A takeover is a step like any other. It may raise the floor, which is a register of its own; and if
+//! the standby lagged, it puts everything back to what it was after one of the latest steps.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
 };
 
 use super::{Findings, Promise};
 use crate::{
-    history::{History, Moment, NEVER, Op, Outcome, Request, Seen, name_of},
+    history::{History, Moment, NEVER, Op, Outcome, Request, Seen, Takeover, name_of},
     register::{Register, Verdict},
 };
 
@@ -48,17 +51,39 @@ pub fn check(history: &History, findings: &mut Findings) -> Searched {
     searched
 }
 
-/// One request, as the search takes it.
+/// One request, as the search takes it, or something that nobody asked for.
 struct Step {
     op: Op,
+    event: Option<Event>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The floor rises to this.
+    Floor(i64),
+    /// A standby takes over that may not have heard the latest: of what was acknowledged, or only of what
+    /// was not, but may have been seen by readers.
+    Loss { lossy: bool },
+}
+
+impl Step {
+    fn is_loss(&self) -> bool {
+        matches!(self.event, Some(Event::Loss { .. }))
+    }
+}
+
+/// The floor's name in a state. No key begins like this.
+const FLOOR: &str = "\0floor";
+
+/// How long before a takeover something can have been acknowledged that the standby had not heard of.
+const LAG: Moment = 4_000_000_000;
 
 impl Op {
     fn keys(&self) -> Vec<&str> {
         match &self.request {
             Request::Read { key, .. } | Request::Claim { key, .. } => vec![key],
             Request::Acquire { lock, .. } => vec![lock],
-            Request::Release { .. } => Vec::new(),
+            Request::Renew { .. } | Request::Release { .. } => Vec::new(),
             Request::Write(_) | Request::Batch(_) => self
                 .writes()
                 .iter()
@@ -71,7 +96,10 @@ impl Op {
     /// Whether the search can learn from it, or needs it.
     fn matters(&self) -> bool {
         match (&self.request, &self.outcome) {
-            (Request::Release { .. }, _) | (_, Outcome::NotApplied { .. }) => false,
+            (Request::Renew { .. } | Request::Release { .. }, _)
+            | (_, Outcome::NotApplied { .. }) => false,
+            // Whoever grants tokens decides that, and not the register.
+            (_, Outcome::Refused { reason, .. }) if reason == "unissued-token" => false,
             (Request::Acquire { .. }, outcome) => matches!(outcome, Outcome::Granted { .. }),
             (Request::Read { token: None, .. }, outcome) => matches!(outcome, Outcome::Done(_)),
             _ => true,
@@ -93,13 +121,46 @@ fn groups(history: &History) -> Vec<Vec<Step>> {
     let mut groups: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for op in ops.into_iter().chain(hidden_claims(history)) {
         let group = leader(&leaders, op.keys()[0]);
-        groups.entry(group).or_default().push(Step { op });
+        groups.entry(group).or_default().push(Step { op, event: None });
     }
     let mut groups: Vec<Vec<Step>> = groups.into_values().collect();
     for steps in &mut groups {
+        steps.extend(takeovers(history, steps));
         steps.sort_by_key(|step| step.op.from);
     }
     groups
+}
+
+/// What each takeover may have done to these. The floor may have risen more than once, and to what is
+/// known from the end of the round, and from whoever was held against it before.
+fn takeovers(history: &History, steps: &[Step]) -> Vec<Step> {
+    let Some(first) = history.takeovers.iter().map(|takeover| takeover.from).min() else {
+        return Vec::new();
+    };
+    let highest = history.takeovers.iter().map(|takeover| takeover.floor).max().unwrap_or(0);
+    let named = steps.iter().filter(|step| step.op.till > first).flat_map(|step| {
+        let (mark, seen) = match &step.op.outcome {
+            Outcome::Refused { mark, seen, .. } => (Some(*mark), std::slice::from_ref(seen)),
+            Outcome::Done(seen) => (None, seen.as_slice()),
+            _ => (None, &[][..]),
+        };
+        mark.into_iter().chain(seen.iter().filter_map(|seen| seen.mark))
+    });
+    let floors: BTreeSet<i64> =
+        named.filter(|mark| (1..highest).contains(mark)).chain([highest]).collect();
+    let step = |event, from, till| {
+        let key = FLOOR.to_owned();
+        let outcome = Outcome::Unknown { reason: "nobody asked for it".into() };
+        let request = Request::Claim { key, token: 0 };
+        let name = format!("{event:?}");
+        let op = Op { name, request, outcome, from, till, due: false, via: 0 };
+        Step { op, event: Some(event) }
+    };
+    let floors = floors.into_iter().map(|floor| step(Event::Floor(floor), first, NEVER));
+    let losses = history.takeovers.iter().map(|Takeover { lossy, from, till, .. }| {
+        step(Event::Loss { lossy: *lossy }, *from, *till)
+    });
+    floors.chain(losses).collect()
 }
 
 /// Who stands for the group that a key belongs to.
@@ -137,6 +198,7 @@ fn hidden_claims(history: &History) -> Vec<Op> {
             from: *since.get(key)?,
             till: NEVER,
             due: false,
+            via: 0,
         })
     });
     hidden.collect()
@@ -156,6 +218,10 @@ enum Answer {
 struct Search<'a> {
     steps: &'a [Step],
     done: Vec<bool>,
+    /// The states that the path has led through, each with the step that led to it, and the moment
+    /// from which on a loss may go back to one of them.
+    trail: Vec<(u64, State, Option<usize>)>,
+    losable: Option<Moment>,
     /// Steps before this one are all done.
     first: usize,
     tried: HashSet<u64>,
@@ -166,7 +232,10 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(steps: &'a [Step]) -> Self {
         let done = vec![false; steps.len()];
-        Self { steps, done, first: 0, tried: HashSet::new(), furthest: 0, stuck: Vec::new() }
+        let losses = steps.iter().filter(|step| step.is_loss());
+        let losable = losses.map(|step| step.op.from.saturating_sub(LAG)).min();
+        let (tried, stuck) = (HashSet::new(), Vec::new());
+        Self { steps, done, trail: Vec::new(), losable, first: 0, tried, furthest: 0, stuck }
     }
 
     /// Depth first, with a path of its own: histories are longer than a thread's stack is deep.
@@ -176,8 +245,10 @@ impl<'a> Search<'a> {
             Some(moves) => moves.into_iter(),
             None => return Answer::Found,
         };
+        self.trail.push((0, State::new(), None));
         loop {
-            if self.tried.len() > PATIENCE / self.steps.len() {
+            let patience = if self.losable.is_some() { PATIENCE / 100 } else { PATIENCE };
+            if self.tried.len() > patience / self.steps.len() {
                 return Answer::GivenUp;
             }
             if let Some((step, state)) = moves.next() {
@@ -187,11 +258,13 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let Some(next) = self.moves(&state) else { return Answer::Found };
+                self.trail.push((hash_of(&state), state, Some(step)));
                 path.push((step, std::mem::replace(&mut moves, next.into_iter())));
             } else {
                 let Some((step, before)) = path.pop() else {
                     return Answer::None { furthest: self.furthest, stuck: self.stuck };
                 };
+                self.trail.pop();
                 self.done[step] = false;
                 self.first = self.first.min(step);
                 moves = before;
@@ -214,7 +287,7 @@ impl<'a> Search<'a> {
         open.sort_by_key(till);
         let moves: Vec<_> = open
             .iter()
-            .filter_map(|place| Some((*place, apply(&self.steps[*place].op, state)?)))
+            .flat_map(|place| self.outcomes(*place, state).into_iter().map(|after| (*place, after)))
             .collect();
         let count = self.done.iter().filter(|done| **done).count();
         if moves.is_empty() && count >= self.furthest {
@@ -224,11 +297,62 @@ impl<'a> Search<'a> {
         Some(moves)
     }
 
+    /// The states that this step may lead to.
+    fn outcomes(&self, place: usize, state: &State) -> Vec<State> {
+        let Step { op, event } = &self.steps[place];
+        match event {
+            None => apply(op, state).into_iter().collect(),
+            Some(Event::Floor(floor)) => {
+                let risen = Register { token: *floor, ..Register::default() };
+                if floor_of(state) >= *floor {
+                    return Vec::new();
+                }
+                vec![with(state, FLOOR, risen)]
+            }
+            // Nothing may be lost, or the last, or the last two...
+            Some(Event::Loss { lossy }) => {
+                // Whoever held a lock before must acquire again: the floor is not below any of them.
+                let newest = state.values().map(|register| register.token).max().unwrap_or(0);
+                let risen = Register { token: newest, ..Register::default() };
+                let mut states = vec![with(state, FLOOR, risen.clone())];
+                // What the last step led to is where we are.
+                let mut later = self.trail.last();
+                for earlier in self.trail.iter().rev().skip(1).take(self.recent()) {
+                    let undone = later.and_then(|(.., step)| *step);
+                    let known = undone.is_some_and(|step| !self.steps[step].op.is_unknown());
+                    if known && !lossy && later.is_some_and(|(_, later, _)| *later != earlier.1) {
+                        break;
+                    }
+                    later = Some(earlier);
+                    let earlier = with(&earlier.1, FLOOR, risen.clone());
+                    if states.last() != Some(&earlier) {
+                        states.push(earlier);
+                    }
+                }
+                states
+            }
+        }
+    }
+
+    /// How many of the last states a loss may go back to.
+    fn recent(&self) -> usize {
+        let Some(since) = self.losable else { return 0 };
+        let late = |place: &usize| self.done[*place] && self.steps[*place].op.till > since;
+        (0..self.steps.len()).filter(late).count() + 1
+    }
+
     fn digest(&self, state: &State) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.done[self.first..].hash(&mut hasher);
         self.first.hash(&mut hasher);
         state.hash(&mut hasher);
+        // As long as it may be lost, it matters by which way it has come.
+        let lost = |place: usize| self.steps[place].is_loss() && !self.done[place];
+        if self.losable.is_some() && (0..self.steps.len()).any(lost) {
+            for (earlier, ..) in self.trail.iter().rev().take(self.recent()) {
+                earlier.hash(&mut hasher);
+            }
+        }
         hasher.finish()
     }
 }
@@ -237,36 +361,35 @@ impl<'a> Search<'a> {
 /// knows its answer and it would change nothing.
 fn apply(op: &Op, state: &State) -> Option<State> {
     let register = |key: &str| state.get(key).cloned().unwrap_or_default();
-    let changed = |key: &str, register: Register| {
-        let mut state = state.clone();
-        state.insert(key.to_owned(), register);
-        state
-    };
+    let changed = |key: &str, register: Register| with(state, key, register);
+    let floor = floor_of(state);
     let unless_unknown = |after: State| (!op.is_unknown() || after != *state).then_some(after);
     match &op.request {
-        Request::Release { .. } => None,
+        Request::Renew { .. } | Request::Release { .. } => None,
         Request::Acquire { lock, .. } => {
             let Outcome::Granted { token } = op.outcome else { return None };
-            let (verdict, after) = register(lock).claim(token, 0);
+            let (verdict, after) = register(lock).claim(token, floor);
             (verdict == Verdict::Accepted).then(|| changed(lock, after))
         }
         Request::Claim { key, token } | Request::Read { key, token: Some(token) } => {
-            let (verdict, after) = register(key).claim(*token, 0);
+            let (verdict, after) = register(key).claim(*token, floor);
             match (&op.outcome, verdict) {
                 (Outcome::Unknown { .. }, _) => unless_unknown(changed(key, after)),
                 (Outcome::Done(seen), Verdict::Accepted) => {
                     let claim = matches!(op.request, Request::Claim { .. });
-                    (claim || is_seen(seen.first()?, &after)).then(|| changed(key, after))
+                    (claim || is_seen(seen.first()?, &after, floor)).then(|| changed(key, after))
                 }
                 (Outcome::Refused { reason, mark, .. }, Verdict::Refused(because)) => {
-                    (reason == because && is_held_against(*mark, *token, after.token))
+                    (reason == because && is_held_against(*mark, *token, after.token.max(floor)))
                         .then(|| state.clone())
                 }
                 _ => None,
             }
         }
         Request::Read { key, token: None } => match &op.outcome {
-            Outcome::Done(seen) => is_seen(seen.first()?, &register(key)).then(|| state.clone()),
+            Outcome::Done(seen) => {
+                is_seen(seen.first()?, &register(key), floor).then(|| state.clone())
+            }
             _ => None,
         },
         Request::Write(_) | Request::Batch(_) => unless_unknown(write(op, state)?),
@@ -276,20 +399,37 @@ fn apply(op: &Op, state: &State) -> Option<State> {
 /// All of its writes, or none.
 fn write(op: &Op, before: &State) -> Option<State> {
     let mut state = before.clone();
+    let floor = floor_of(before);
+    // Of a batch that is refused nothing stays, not even that its holder was seen.
+    let single = op.writes().len() == 1;
     for (place, write) in op.writes().iter().enumerate() {
         let register = state.get(&write.key).cloned().unwrap_or_default();
         let scope = write.scope.as_ref().map(|scope| state.get(scope).cloned().unwrap_or_default());
-        let guard = scope.as_ref().map_or(0, |scope| scope.token);
+        let guard = scope.as_ref().map_or(0, |scope| scope.token).max(floor);
         let (verdict, after) = register.write(write, guard);
+        // The holder has been seen, whatever its precondition has come to.
+        let passed = |state: &State| {
+            let state = with(state, &write.key, after.clone());
+            match (&write.scope, &scope) {
+                (Some(name), Some(scope)) => with(&state, name, scope.seen(write.token)),
+                _ => state,
+            }
+        };
         match (&op.outcome, verdict) {
+            (Outcome::Unknown { .. }, Verdict::Refused("version-mismatch")) if single => {
+                return Some(passed(before));
+            }
             (Outcome::Unknown { .. }, Verdict::Refused(_)) => return Some(before.clone()),
             (Outcome::Refused { reason, index, mark, .. }, Verdict::Refused(because)) => {
                 let same = reason == because && *index == place;
                 let held = match because {
                     "stale-token" => is_held_against(*mark, write.token, after.token.max(guard)),
+                    "version-mismatch" if !single => *mark == register.token.max(floor),
                     _ => *mark == after.token,
                 };
-                return (same && held).then(|| before.clone());
+                let mismatch = single && because == "version-mismatch";
+                let after = if mismatch { passed(before) } else { before.clone() };
+                return (same && held).then_some(after);
             }
             (_, Verdict::Refused(_)) => return None,
             (Outcome::Done(seen), _) => {
@@ -301,10 +441,7 @@ fn write(op: &Op, before: &State) -> Option<State> {
             }
             _ => {}
         }
-        state.insert(write.key.clone(), after);
-        if let (Some(name), Some(scope)) = (&write.scope, scope) {
-            state.insert(name.clone(), scope.seen(write.token));
-        }
+        state = passed(&state);
     }
     // Every write of a refused batch was let through: then it was not refused.
     (!matches!(op.outcome, Outcome::Refused { .. })).then_some(state)
@@ -315,8 +452,25 @@ fn is_held_against(named: i64, token: i64, mark: i64) -> bool {
     token < named && named <= mark
 }
 
-fn is_seen(seen: &Seen, register: &Register) -> bool {
+fn hash_of(state: &State) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn with(state: &State, key: &str, register: Register) -> State {
+    let mut state = state.clone();
+    state.insert(key.to_owned(), register);
+    state
+}
+
+fn floor_of(state: &State) -> i64 {
+    state.get(FLOOR).map_or(0, |floor| floor.token)
+}
+
+/// A reader is told the floor where that is higher.
+fn is_seen(seen: &Seen, register: &Register, floor: i64) -> bool {
     let value = seen.value.as_deref().map(name_of) == register.value.as_deref().map(name_of);
     let version = seen.value.is_none() || seen.version == Some(register.version);
-    value && version && seen.mark.is_none_or(|mark| mark == register.token)
+    value && version && seen.mark.is_none_or(|mark| mark == register.token.max(floor))
 }

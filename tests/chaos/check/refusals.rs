@@ -1,9 +1,12 @@
 //! I10 and L3: a refusal has a reason, and the mark that it names is one that somebody has set.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Findings, Promise};
 use crate::history::{History, Moment, Op, Outcome, Request};
+
+/// A value, or that there was to be none; and the moment.
+type Sent<'a> = (Option<&'a str>, Moment);
 
 /// Who may have raised marks, and when they began to.
 #[derive(Default)]
@@ -14,6 +17,9 @@ struct Raisers<'a> {
     hidden_grants: HashMap<&'a str, Moment>,
     /// By key and token: the first moment of every seq.
     seqs: HashMap<(&'a str, i64), Vec<(i64, Moment)>>,
+    /// By key, token and seq: what was to be written, and when first.
+    values: HashMap<(&'a str, i64, i64), Vec<Sent<'a>>>,
+    issued: HashSet<i64>,
     floors: Vec<(i64, Moment)>,
 }
 
@@ -44,8 +50,17 @@ pub fn check(history: &History, findings: &mut Findings) {
                     findings.add(Promise::L3, what);
                 }
             }
+            "seq-reused" => {
+                let same = raisers.values.get(&(key, token, seq)).cloned().unwrap_or_default();
+                let value = op.writes().get(*index).and_then(|write| write.value.as_deref());
+                if !same.iter().any(|(other, from)| *other != value && *from < op.till) {
+                    let what = format!("{name}, seq {seq}, is the only one with it on {key}");
+                    findings.add(Promise::L3, what);
+                }
+            }
+            "version-mismatch" if op.writes().get(*index).is_some_and(|w| w.expects.is_some()) => {}
             // A token that the standby has never heard of was issued before the takeover.
-            "unissued-token" if lossy => {}
+            "unissued-token" if lossy || !raisers.issued.contains(&token) => {}
             other => findings.add(Promise::L3, format!("{name} was refused on {key}: {other}")),
         }
     }
@@ -70,11 +85,14 @@ impl<'a> Raisers<'a> {
         for op in &history.ops {
             if let Request::Acquire { lock, .. } = &op.request {
                 match op.outcome {
-                    Outcome::Granted { token } => raisers.raises(lock, token, op.from),
+                    Outcome::Granted { token } => {
+                        raisers.issued.insert(token);
+                        raisers.raises(lock, token, op.from);
+                    }
                     _ => drop(raisers.hidden_grants.entry(lock).or_insert(op.from)),
                 }
             }
-            if !op.may_apply() {
+            if !op.may_apply() && !op.mismatched() {
                 continue;
             }
             if let Request::Read { key, token: Some(token) } | Request::Claim { key, token } =
@@ -89,6 +107,9 @@ impl<'a> Raisers<'a> {
                 }
                 let seqs = raisers.seqs.entry((&write.key, write.token)).or_default();
                 seqs.push((write.seq, op.from));
+                let place = (write.key.as_str(), write.token, write.seq);
+                let values = raisers.values.entry(place).or_default();
+                values.push((write.value.as_deref(), op.from));
             }
         }
         raisers.floors = history.takeovers.iter().map(|t| (t.floor, t.from)).collect();

@@ -68,6 +68,24 @@ pub fn check(history: &History, findings: &mut Findings) {
         nothing_vanishes(name, &key, findings);
         no_version_from_nowhere(name, &key, findings);
     }
+    meant_for_what_was_there(history, findings);
+}
+
+/// A write that was meant for one version makes the next.
+fn meant_for_what_was_there(history: &History, findings: &mut Findings) {
+    for op in &history.ops {
+        for (write, seen) in op.accepted() {
+            let (Some(expected @ 1..), Some(version)) = (write.expects, seen.version) else {
+                continue;
+            };
+            if version != expected + 1 {
+                let (name, key) = (&op.name, &write.key);
+                let what =
+                    format!("{name} was for version {expected} of {key}, and made {version}");
+                findings.add(Promise::I7, what);
+            }
+        }
+    }
 }
 
 /// A version that is given out twice means that one of the two has been lost.

@@ -2,10 +2,8 @@
 //! network does: without asking either side.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering},
-    },
+    net::SocketAddr,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -36,7 +34,7 @@ pub enum Weather {
 
 pub struct ChaosProxy {
     port: u16,
-    target: Arc<AtomicU16>,
+    target: Arc<Mutex<SocketAddr>>,
     sky: watch::Sender<Sky>,
 }
 
@@ -50,16 +48,20 @@ struct Sky {
 impl ChaosProxy {
     /// Listens on a port of its own, and passes everything on to `target` on this machine.
     pub async fn before(target: u16) -> Self {
+        Self::towards(here(target)).await
+    }
+
+    pub async fn towards(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         let sky = watch::Sender::new(Sky { weather: Weather::Fair, strikes: 0 });
         let news = sky.subscribe();
-        let target = Arc::new(AtomicU16::new(target));
+        let target = Arc::new(Mutex::new(target));
         let towards = target.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if news.borrow().weather != Weather::Cut {
-                    let target = towards.load(Ordering::Relaxed);
+                    let target = *towards.lock().expect("the target");
                     tokio::spawn(link(client, target, news.clone()));
                 }
             }
@@ -73,7 +75,7 @@ impl ChaosProxy {
 
     /// Whoever connects from now on gets there; those who are connected lose their connection.
     pub fn retarget(&self, target: u16) {
-        self.target.store(target, Ordering::Relaxed);
+        *self.target.lock().expect("the target") = here(target);
         self.sky.send_modify(|sky| sky.strikes += 1);
     }
 
@@ -90,10 +92,14 @@ impl ChaosProxy {
     }
 }
 
+fn here(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
 /// One connection, until either side ends it or the link is cut.
-async fn link(client: TcpStream, target: u16, sky: watch::Receiver<Sky>) {
+async fn link(client: TcpStream, target: SocketAddr, sky: watch::Receiver<Sky>) {
     let strikes = sky.borrow().strikes;
-    let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    let Ok(server) = TcpStream::connect(target).await else { return };
     let mut storm = sky.clone();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();

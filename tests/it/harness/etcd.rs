@@ -22,13 +22,17 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::{
-    bound_command, eventually, free_port, http, postgres::new_directory, signals, spawn_bound_to_us,
+    Surroundings, bound_command, bound_command_in, elsewhere, eventually, free_port, http,
+    postgres::new_directory, signals, spawn_bound_to_us,
 };
 
 /// One member.
 pub struct Etcd {
     name: String,
     directory: PathBuf,
+    /// Where it is, and in which network.
+    host: String,
+    around: Surroundings,
     client_port: u16,
     peer_port: u16,
     /// More flags of `etcd`.
@@ -100,6 +104,17 @@ impl Etcd {
         self.credentials.push("--user=root:root".into());
     }
 
+    /// Of the user `app`.
+    pub fn change_password(&self, password: &str) {
+        let path = self.directory.join("new-password");
+        std::fs::write(&path, format!("{password}\n")).expect("a file");
+        let mut command = self.ctl_command();
+        command.args(["user", "passwd", "app", "--interactive=false"]);
+        command.stdin(std::fs::File::open(path).expect("the file"));
+        let output = command.output().expect("etcdctl runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -109,6 +124,8 @@ impl Etcd {
         let mut etcd = Self {
             name: name.into(),
             directory: new_directory(),
+            host: "127.0.0.1".into(),
+            around: Surroundings { network: elsewhere::network(), ..Surroundings::default() },
             client_port,
             peer_port,
             flags: Vec::new(),
@@ -135,8 +152,8 @@ impl Etcd {
             .append(true)
             .open(self.directory.join("log"))
             .expect("a log file");
-        let mut command = bound_command("etcd", None);
-        let client_url = format!("{}://127.0.0.1:{}", self.scheme, self.client_port);
+        let mut command = bound_command_in(&self.around, "etcd", None);
+        let client_url = format!("{}://{}", self.scheme, self.address());
         command
             .args(["--name", &self.name, "--data-dir"])
             .arg(self.data())
@@ -156,12 +173,12 @@ impl Etcd {
     }
 
     fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.peer_port)
+        format!("http://{}:{}", self.host, self.peer_port)
     }
 
     /// `host:port` for clients.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.client_port)
+        format!("{}:{}", self.host, self.client_port)
     }
 
     /// As `--authority` takes it.
@@ -293,7 +310,22 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start() -> Self {
-        let mut members: Vec<Etcd> = ["one", "two", "three"].map(Etcd::new).into();
+        Self::of(["one", "two", "three"].map(Etcd::new).into()).await
+    }
+
+    /// Each in a network of its own: its address there, and the namespace.
+    pub async fn start_at(homes: [(String, String); 3]) -> Self {
+        let members =
+            ["one", "two", "three"].into_iter().zip(homes).map(|(name, (host, network))| {
+                let mut member = Etcd::new(name);
+                member.host = host;
+                member.around.network = Some(network);
+                member
+            });
+        Self::of(members.collect()).await
+    }
+
+    async fn of(mut members: Vec<Etcd>) -> Self {
         let peers: Vec<String> =
             members.iter().map(|member| format!("{}={}", member.name, member.peer_url())).collect();
         for member in &mut members {

@@ -12,7 +12,8 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::Value;
 
 use super::{
-    PATIENCE, bound_command, eventually, http::Client, signals, spawn_bound_to_us, store::TestStore,
+    PATIENCE, Surroundings, bound_command_in, elsewhere, eventually, http::Client, signals,
+    spawn_bound_to_us, store::TestStore,
 };
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_fencepost");
@@ -44,7 +45,12 @@ impl Fencepost {
 
     /// The same, on a database that must have its schema already.
     pub fn start_as_it_is(store: &str, flags: &[&str]) -> Self {
-        let mut command = bound_command(BINARY, None);
+        let network = elsewhere::network();
+        Self::start_in(&Surroundings { network, ..Surroundings::default() }, store, flags)
+    }
+
+    pub fn start_in(around: &Surroundings, store: &str, flags: &[&str]) -> Self {
+        let mut command = bound_command_in(around, BINARY, None);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
             .args(["--log-format", "json"])

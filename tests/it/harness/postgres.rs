@@ -13,7 +13,9 @@ use fencepost::store::{Store, postgres::PostgresStore};
 use sqlx::{ConnectOptions, Connection, Decode, PgConnection, Type, postgres::PgConnectOptions};
 use tokio::sync::OnceCell;
 
-use super::{PATIENCE, bound_command, eventually, free_port, spawn_bound_to_us};
+use super::{
+    PATIENCE, Surroundings, bound_command_in, elsewhere, eventually, free_port, spawn_bound_to_us,
+};
 
 pub const USER: &str = "postgres";
 
@@ -21,6 +23,7 @@ pub struct Postgres {
     directory: PathBuf,
     port: u16,
     settings: Vec<String>,
+    around: Surroundings,
     server: Option<Child>,
 }
 
@@ -58,13 +61,29 @@ pub async fn apply_roles(url: &str) {
 impl Postgres {
     /// A cluster of its own, with `name=value` settings.
     pub async fn start(settings: &[&str]) -> Self {
-        let directory = new_directory();
+        Self::make(&here(), new_directory(), settings, &[]).await
+    }
+
+    /// The same, in a directory that is there and belongs to Postgres. Its log comes in small files, of
+    /// which it soon needs another.
+    pub async fn start_in(around: &Surroundings, directory: PathBuf, settings: &[&str]) -> Self {
+        Self::make(around, directory, settings, &["--wal-segsize=1"]).await
+    }
+
+    async fn make(
+        around: &Surroundings,
+        directory: PathBuf,
+        settings: &[&str],
+        flags: &[&str],
+    ) -> Self {
         let data = directory.join("data");
         let initdb = Command::new("setpriv")
             .args(as_postgres())
             .arg(bin("initdb"))
             .args(["--auth", "trust", "--username", USER, "--encoding", "UTF8", "--no-locale"])
-            .args(["--no-sync", "-D"])
+            .arg("--no-sync")
+            .args(flags)
+            .arg("-D")
             .arg(&data)
             .current_dir(&directory)
             .output()
@@ -74,6 +93,7 @@ impl Postgres {
             directory,
             port: free_port(),
             settings: settings.iter().map(ToString::to_string).collect(),
+            around: around.clone(),
             server: None,
         };
         postgres.run().await;
@@ -82,6 +102,10 @@ impl Postgres {
 
     /// A standby that follows a primary by way of `port`, under the name `standby`.
     pub async fn standby(port: u16, settings: &[&str]) -> Self {
+        Self::standby_in(&here(), port, settings).await
+    }
+
+    pub async fn standby_in(around: &Surroundings, port: u16, settings: &[&str]) -> Self {
         let directory = new_directory();
         let source = format!("host=127.0.0.1 port={port} user={USER} application_name=standby");
         let mut copy = Command::new("setpriv");
@@ -100,6 +124,7 @@ impl Postgres {
             directory,
             port: free_port(),
             settings: settings.iter().map(ToString::to_string).collect(),
+            around: around.clone(),
             server: None,
         };
         standby.run().await;
@@ -115,7 +140,7 @@ impl Postgres {
     /// Starts the server (again), and waits until it answers.
     pub async fn run(&mut self) {
         let log = fs::File::create(self.directory.join("log")).expect("a log file");
-        let mut command = bound_command(bin("postgres"), Some(USER));
+        let mut command = bound_command_in(&self.around, bin("postgres"), Some(USER));
         command
             .arg("-D")
             .arg(self.data())
@@ -150,6 +175,12 @@ impl Postgres {
         if let Some(mut server) = self.server.take() {
             server.wait().expect("postgres ends");
         }
+    }
+
+    /// Whether it still runs, or has given up by itself.
+    pub fn is_running(&mut self) -> bool {
+        let server = self.server.as_mut();
+        server.is_some_and(|server| server.try_wait().expect("postgres can be asked").is_none())
     }
 
     pub fn url(&self, database: &str) -> String {
@@ -188,13 +219,17 @@ impl Drop for Postgres {
     }
 }
 
+fn here() -> Surroundings {
+    Surroundings { network: elsewhere::network(), ..Surroundings::default() }
+}
+
 /// Hands a file of ours to Postgres, readable by nobody else.
 pub fn give(file: &Path) {
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("permissions");
     chown_to_postgres(file);
 }
 
-fn chown_to_postgres(path: &Path) {
+pub fn chown_to_postgres(path: &Path) {
     if nix::unistd::geteuid().is_root() {
         let user = nix::unistd::User::from_name(USER).expect("users").expect("a user `postgres`");
         chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("chown");
