@@ -2,7 +2,7 @@
 # they need first.
 
 .PHONY: help run demo test test-unit test-model test-it fuzz test-api test-rules test-postgres-versions test-chart test-image \
-	test-chaos chaos picture bench bench-micro lint deny fmt setup
+	test-chaos chaos mutants picture bench bench-micro lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -42,6 +42,10 @@ test-chaos: setup ## Two minutes of faults, and the checks that judge them
 # Prints seeds; one of them alone plays that round once more.
 chaos: setup ## Faults for MINUTES=10, written to docs/proof.md; SEED=7 for one round
 	MINUTES=$(MINUTES) SEED=$(SEED) cargo test --locked --test chaos -- long
+
+# Hours for all of it: the tests of the tests. It goes on where it was left.
+mutants: setup ## What no test notices when it is broken: docs/mutants.md; FILES=src/fence.rs, JOBS=2
+	JOBS=$(JOBS) scripts/mutants $(FILES)
 
 # The same against its own OpenAPI document: what it says is what happens.
 test-api: setup ## The part that Schemathesis proves
