@@ -67,6 +67,7 @@ fn api() -> Api {
         guarded: Guarded::new(engine, None),
         gate: None,
         limits: Arc::new(Limits::new(Bounds::default(), None, metrics)),
+        on_loopback: true,
         rule: Rule::AtLeast,
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),

@@ -13,12 +13,14 @@
 mod accept;
 pub mod batch;
 mod body;
+mod browsers;
 mod caller;
 mod content_type;
 mod door;
 mod events;
 pub mod extract;
 mod guarded;
+pub mod host;
 pub mod listing;
 pub mod locks;
 pub mod marks;
@@ -30,26 +32,28 @@ mod query;
 pub mod rejections;
 mod render;
 pub mod resources;
+mod route;
 mod visit;
+mod weighed;
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     extract::Request,
-    http::{Extensions, HeaderName, Method, Uri, Version, header},
-    middleware::from_fn_with_state,
-    routing::{MethodRouter, get, post},
+    http::{Extensions, HeaderName, Version, header},
+    response::Response,
 };
 use bytesize::ByteSize;
 use tokio_util::sync::CancellationToken;
 
 use self::problem::{Kind, Problem};
-pub use self::{door::Door, guarded::Guarded};
+pub(crate) use self::route::{no_such_method, no_such_route};
+pub use self::{door::Door, guarded::Guarded, route::Route};
 use crate::{
     auth::{Access, gate::SharedGate},
     limits::Limits,
     metrics::Metrics,
+    server::Answers,
     write::Rule,
 };
 
@@ -71,6 +75,8 @@ pub struct Shared {
     /// Where authentication is on.
     pub gate: SharedGate,
     pub limits: Arc<Limits>,
+    /// Whether nobody but this machine can ask.
+    pub on_loopback: bool,
     /// The rule for writes that name none.
     pub rule: Rule,
     pub max_body: ByteSize,
@@ -101,49 +107,25 @@ impl Api {
     }
 }
 
-pub fn router(api: Api, metrics: Arc<Metrics>) -> Router {
-    let door = Arc::new(Door { metrics, gate: api.gate.clone(), limits: api.limits.clone() });
-    routes()
-        .into_iter()
-        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(no_such_method)
-        // One layer for both: each costs every request an allocation or two.
-        .layer(from_fn_with_state(door, measure::measure))
-        .with_state(api)
+/// Whatever comes to the public listener.
+#[derive(Clone)]
+pub struct Public {
+    api: Api,
+    door: Arc<Door>,
 }
 
-/// Every route. The OpenAPI document is held to this list.
-pub fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
-    let resource = get(resources::get).put(resources::put).delete(resources::delete);
-    let mark = get(marks::get).put(marks::put);
-    let lock = get(locks::inspect::get)
-        .post(locks::acquire::post)
-        .put(locks::holder::renew)
-        .delete(locks::holder::release);
-    vec![
-        ("/v1/resources", get(listing::list)),
-        // An empty key is refused by its handler, not by the router.
-        ("/v1/resources/", resource.clone()),
-        ("/v1/resources/{*key}", resource),
-        ("/v1/marks/", mark.clone()),
-        ("/v1/marks/{*key}", mark),
-        ("/v1/batch", post(batch::post)),
-        ("/v1/locks", get(locks::list::get)),
-        ("/v1/locks/", lock.clone()),
-        ("/v1/locks/{*name}", lock),
-        ("/v1/rejections", get(rejections::get)),
-        ("/openapi.json", get(openapi::get)),
-    ]
+impl Public {
+    pub fn new(api: Api, metrics: Arc<Metrics>) -> Self {
+        let (gate, limits) = (api.gate.clone(), api.limits.clone());
+        let door = Door { metrics, gate, limits, on_loopback: api.on_loopback };
+        Self { api, door: Arc::new(door) }
+    }
 }
 
-pub(crate) async fn no_such_route(uri: Uri) -> Problem {
-    Problem::new(Kind::NotFound, format!("there is nothing at {}", uri.path()))
-}
-
-pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Problem {
-    let detail = format!("{method} is not possible at {}; Allow says what is", uri.path());
-    Problem::new(Kind::MethodNotAllowed, detail)
+impl Answers for Public {
+    async fn answer(&self, request: Request) -> Response {
+        measure::measure(&self.door, &self.api, request).await
+    }
 }
 
 /// What some proxy on the way may read differently is refused before anybody acts on it.

@@ -14,6 +14,8 @@
 
 pub mod access;
 pub mod certificate;
+#[cfg(test)]
+mod fuzz;
 pub mod gate;
 mod identity;
 pub mod jwt;

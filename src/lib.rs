@@ -55,8 +55,11 @@ pub mod settings;
 pub mod spans;
 pub mod trace;
 
+#[cfg(test)]
+mod paused_time;
+
 /// Where atomics carry an argument, they are named by way of this, so that `model/tests/loom.rs` can put
 /// others in their place.
 mod atomics {
-    pub use std::sync::atomic::{AtomicBool, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 }

@@ -9,13 +9,17 @@
 mod account;
 mod accounts;
 mod line;
+mod load;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-pub use self::line::Line;
 use self::{account::Account, accounts::Accounts};
+pub use self::{
+    line::Line,
+    load::{Load, SMALL},
+};
 use crate::{
     auth::Identity,
     metrics::{Label, Limited, Metrics, Whose},
@@ -29,6 +33,8 @@ pub struct Bounds {
     pub locks: u32,
     pub waiters: u32,
     pub streams: u32,
+    /// Bytes of bodies.
+    pub bodies: u64,
 }
 
 /// More than there may be. Nothing was done.
@@ -49,9 +55,11 @@ pub struct Place {
 }
 
 pub struct Limits {
-    total: Account,
+    total: Arc<Account>,
     /// Where those who ask prove who they are.
     each: Option<Accounts>,
+    /// Of those who have not proved it: their own, so that they take nothing from those who have.
+    strangers: Account,
     metrics: Arc<Metrics>,
 }
 
@@ -60,7 +68,14 @@ impl Limits {
     pub fn new(total: Bounds, each: Option<Bounds>, metrics: Arc<Metrics>) -> Self {
         // The server counts them.
         let total = Bounds { connections: 0, ..total };
-        Self { total: Account::new(total), each: each.map(Accounts::new), metrics }
+        let strangers =
+            Bounds { requests_per_second: total.requests_per_second, ..Bounds::default() };
+        Self {
+            total: Arc::new(Account::new(total)),
+            each: each.map(Accounts::new),
+            strangers: Account::new(strangers),
+            metrics,
+        }
     }
 
     /// Whether connections are counted for each identity.
@@ -79,6 +94,12 @@ impl Limits {
         own.map_err(|wait| self.refusal(Limited::Requests, Whose::Identity, wait))?;
         let total = self.total.request();
         total.map_err(|wait| self.refusal(Limited::Requests, Whose::Total, wait))
+    }
+
+    /// One more request of somebody who should have proved who they are, and has not.
+    pub fn stranger(&self) -> Result<(), OverLimit> {
+        let asked = self.strangers.request();
+        asked.map_err(|wait| self.refusal(Limited::Requests, Whose::Strangers, wait))
     }
 
     /// A place for one more, until it is dropped.

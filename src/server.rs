@@ -6,28 +6,27 @@
 
 mod activity;
 mod drain;
+mod guest;
+mod in_flight;
+#[cfg(test)]
+mod letting_go;
+mod sending;
 pub mod tls;
+mod unsent;
 
-use std::{
-    convert::Infallible,
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes, HttpBody},
+    body::Body,
     extract::Request,
     http::{HeaderValue, Version, header::CONNECTION},
+    response::Response,
 };
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::conn::auto,
 };
 use prometheus_client::metrics::counter::Counter;
 use socket2::{SockRef, TcpKeepalive};
@@ -35,12 +34,18 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use self::activity::{Activity, Answering};
+use self::{
+    activity::{Activity, Answering},
+    guest::Guest,
+    sending::Sending,
+    unsent::Unsent,
+};
 pub use self::{drain::Drain, tls::Tls};
 use crate::{auth::gate::Certified, limits::Line};
 
@@ -85,19 +90,32 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
     \"detail\":\"as many connections are open as may; try again after a moment\",\
     \"limit\":\"connections\",\"retryable\":true}";
 
-/// Serves `router` until `drain` says stop, then lets what is in flight finish. Returns when the
+/// Whoever answers what comes to a listener.
+pub trait Answers: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(&self, request: Request) -> Response {
+        let answer: Result<_, Infallible> = self.clone().oneshot(request).await;
+        answer.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Has requests answered until `drain` says stop, then lets what is in flight finish. Returns when the
 /// last connection is closed or the drain's deadline has passed.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     drain: Drain,
 ) {
     let activity = Arc::new(Activity::default());
     let places = Arc::new(Semaphore::new(limits.connections));
     let farewells = Arc::new(Semaphore::new(FAREWELLS));
-    let connections = GracefulShutdown::new();
+    let connections = TaskTracker::new();
+    let stopping = CancellationToken::new();
     let stop_accepting = drain.stop_accepting(&activity);
     tokio::pin!(stop_accepting);
     loop {
@@ -125,22 +143,23 @@ pub async fn serve(
             }
             continue;
         };
-        let watcher = connections.watcher();
-        let (router, tls) = (router.clone(), tls.clone());
+        let (answers, tls) = (answers.clone(), tls.clone());
         let (activity, limits) = (activity.clone(), limits.clone());
-        let drain = drain.clone();
-        tokio::spawn(async move {
+        // A token of its own: they would all contend for the lock of one, at every request.
+        let (drain, stopping) = (drain.clone(), stopping.child_token());
+        connections.spawn(async move {
             let peer = Peer(address);
             let stream = prepared(stream, &limits);
             match tls {
                 None => {
                     let from = OtherEnd { peer, certified: None };
-                    serve_connection(stream, from, router, limits, activity, drain, watcher).await;
+                    serve_connection(stream, from, answers, limits, activity, drain, stopping)
+                        .await;
                 }
                 Some(tls) => {
                     if let Some((stream, certified)) = tls.accept(stream).await {
                         let from = OtherEnd { peer, certified };
-                        serve_connection(stream, from, router, limits, activity, drain, watcher)
+                        serve_connection(stream, from, answers, limits, activity, drain, stopping)
                             .await;
                     }
                 }
@@ -149,8 +168,15 @@ pub async fn serve(
         });
     }
     drop(listener);
+    let_go(connections, stopping, &drain).await;
+}
+
+/// Lets what is in flight finish. Returns when the last connection is closed, or time is up.
+async fn let_go(connections: TaskTracker, stopping: CancellationToken, drain: &Drain) {
     drain.closing().cancel();
-    if timeout(drain.remaining(), connections.shutdown()).await.is_err() {
+    stopping.cancel();
+    connections.close();
+    if timeout(drain.remaining(), connections.wait()).await.is_err() {
         tracing::warn!("some connections were still open at the end of the drain");
     }
 }
@@ -175,22 +201,24 @@ struct OtherEnd {
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     from: OtherEnd,
-    router: Router,
+    answers: impl Answers,
     limits: Limits,
     activity: Arc<Activity>,
     drain: Drain,
-    watcher: hyper_util::server::graceful::Watcher,
+    stopping: CancellationToken,
 ) {
     let here = Arc::new(Activity::default());
+    let (guest, unsent) = (Arc::new(Guest::default()), Arc::new(Unsent::default()));
     let line = limits.by_identity.then(Line::default);
     let service = {
-        let here = here.clone();
+        let (here, guest, unsent) = (here.clone(), guest.clone(), unsent.clone());
         // A drain has locks inside, which every request of every connection would contend for.
         let drain = Arc::new(drain);
         hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             let answering = (activity.request(), here.request());
             let drain = drain.clone();
-            let http_1 = request.version() < Version::HTTP_2;
+            let multiplexed =
+                (request.version() >= Version::HTTP_2).then(|| (guest.clone(), unsent.clone()));
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(from.peer);
             if let Some(certified) = &from.certified {
@@ -199,19 +227,10 @@ async fn serve_connection(
             if let Some(line) = &line {
                 request.extensions_mut().insert(line.clone());
             }
-            let answer = router.clone().oneshot(request);
+            let answers = answers.clone();
             async move {
-                let answer = answer.await.map_err(|never: Infallible| match never {});
-                answer.map(|mut answer| {
-                    if http_1 && drain.has_begun() {
-                        // So that the client does not send its next request just as we hang up.
-                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    let (anywhere, here) = answering;
-                    let anywhere =
-                        answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
-                    answer.map(|body| Sending { body, _answering: (anywhere, here) })
-                })
+                let answer = answers.answer(request).await;
+                Ok::<_, Infallible>(sent(answer, answering, multiplexed, &drain))
             }
         })
     };
@@ -225,20 +244,64 @@ async fn serve_connection(
         .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
         .keep_alive_interval(limits.header_timeout)
         .keep_alive_timeout(limits.header_timeout);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let connection = watcher.watch(connection.into_owned());
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::pin!(connection);
 
     // For a head that does not arrive, a connection that nobody uses, and a client that says nothing:
     // as long as a head is not whole, no request is in flight.
-    let ended = tokio::select! {
-        biased;
-        ended = &mut connection => ended,
-        () = here.quiet(limits.header_timeout) => return,
+    let idle = here.quiet(limits.header_timeout);
+    let stalled = unsent.stalled(limits.write_timeout);
+    let asked_to_leave = async {
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = guest.must_leave() => {}
+        }
+    };
+    // Whoever was asked may go on asking all the same.
+    let outstayed = async {
+        guest.must_leave().await;
+        sleep(FAREWELL_TIME).await;
+    };
+    tokio::pin!(idle, stalled, asked_to_leave, outstayed);
+    let mut leaving = false;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => break ended,
+            () = &mut idle => return,
+            () = &mut stalled => return,
+            () = &mut outstayed => return,
+            () = &mut asked_to_leave, if !leaving => {
+                leaving = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
+}
+
+/// `multiplexed`: over HTTP/2, where one connection has many answers on their way.
+fn sent(
+    mut answer: Response,
+    (anywhere, here): (Answering, Answering),
+    multiplexed: Option<(Arc<Guest>, Arc<Unsent>)>,
+    drain: &Drain,
+) -> hyper::Response<Sending> {
+    if multiplexed.is_none() && drain.has_begun() {
+        // So that the client does not send its next request just as we hang up.
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let unsent = multiplexed.map(|(guest, unsent)| {
+        match answer.headers_mut().remove(CONNECTION) {
+            Some(_) => guest.was_turned_away(),
+            None => guest.was_welcome(),
+        }
+        unsent
+    });
+    let anywhere = answer.extensions().get::<Lingering>().is_none().then_some(anywhere);
+    answer.map(|body| Sending::new(body, (anywhere, here), unsent))
 }
 
 /// A machine that loses its power says no farewell. It may have a lock, or wait for one.
@@ -251,32 +314,6 @@ fn notice_if_it_vanishes(stream: &TcpStream, limits: &Limits) {
     let asked = asked.and(socket.set_tcp_user_timeout(Some(limits.write_timeout)));
     if let Err(error) = asked {
         tracing::debug!(%error, "a connection cannot be watched");
-    }
-}
-
-/// An answer that is in flight until the last of its body is on its way.
-struct Sending {
-    body: Body,
-    _answering: (Option<Answering>, Answering),
-}
-
-impl HttpBody for Sending {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

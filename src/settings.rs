@@ -287,6 +287,7 @@ impl Settings {
             locks: self.limits.max_locks,
             waiters: self.max_waiters,
             streams: self.max_streams,
+            bodies: self.limits.max_bodies.0.as_u64(),
         }
     }
 

@@ -4,16 +4,16 @@
 use std::{net::SocketAddr, time::Duration};
 
 use axum::{
-    Router,
-    body::{Body, Bytes},
+    body::Body,
+    extract::Request,
     http::header::{CONTENT_TYPE, ETAG},
     response::Response,
-    routing::put,
 };
 use fencepost::{
     api::FENCING_MARK,
-    server::{self, Drain},
+    server::{self, Answers, Drain},
 };
+use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
 pub async fn serve() {
@@ -28,15 +28,20 @@ pub async fn serve() {
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
-    let router = Router::new().route("/v1/resources/{*key}", put(nothing));
-    server::serve(listener, None, router, limits, Drain::never()).await;
+    server::serve(listener, None, Nothing, limits, Drain::never()).await;
 }
 
-async fn nothing(_body: Bytes) -> Response {
-    const ANSWER: &str = r#"{"key":"bench/000000000","version":1,"token":7}"#;
-    let answer = Response::builder()
-        .header(CONTENT_TYPE, "application/json")
-        .header(FENCING_MARK, "7")
-        .header(ETAG, "\"1\"");
-    answer.body(Body::from(ANSWER)).expect("a valid answer")
+#[derive(Clone)]
+struct Nothing;
+
+impl Answers for Nothing {
+    async fn answer(&self, request: Request) -> Response {
+        const ANSWER: &str = r#"{"key":"bench/000000000","version":1,"token":7}"#;
+        let _body = request.into_body().collect().await.expect("a whole body").to_bytes();
+        let answer = Response::builder()
+            .header(CONTENT_TYPE, "application/json")
+            .header(FENCING_MARK, "7")
+            .header(ETAG, "\"1\"");
+        answer.body(Body::from(ANSWER)).expect("a valid answer")
+    }
 }

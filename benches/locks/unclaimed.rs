@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytesize::ByteSize;
 use fencepost::{
-    api::{self, Api, Guarded},
+    api::{self, Api, Guarded, Public},
     authority::etcd::{EtcdAuthority, EtcdOptions},
     engine::{self, Engine, Trust},
     fence::{Judgement, Standing, Verdict},
@@ -80,12 +80,13 @@ pub async fn serve(etcd: &str) {
         guarded: Guarded::new(engine, Some(locks)),
         gate: None,
         limits,
+        on_loopback: true,
         rule: Rule::default(),
         max_body: ByteSize::mib(1),
         body_timeout: Duration::from_secs(30),
         closing: drain.closing().clone(),
     });
-    let router = api::router(api, metrics);
+    let public = Public::new(api, metrics);
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = TcpListener::bind(anywhere).await.expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
@@ -97,7 +98,7 @@ pub async fn serve(etcd: &str) {
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
-    server::serve(listener, None, router, limits, drain).await;
+    server::serve(listener, None, public, limits, drain).await;
 }
 
 /// Says yes to every claim, and keeps in memory what is remembered of etcd.

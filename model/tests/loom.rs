@@ -1,16 +1,19 @@
 //! Atomics of the product, under every order of two or three threads.
 //!
-//! The product's own file is compiled here with Loom's atomics in place of the standard ones. Loom
+//! The product's own files are compiled here with Loom's atomics in place of the standard ones. Loom
 //! knows no order stronger than acquire and release; where the product relies on one (its queue has
 //! it), a lock stands in for the queue.
 
+#[path = "../../src/server/in_flight.rs"]
+mod in_flight;
 #[path = "../../src/rejections/rest.rs"]
 mod rest;
 
 mod atomics {
-    pub use loom::sync::atomic::{AtomicBool, Ordering};
+    pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 }
 
+use in_flight::InFlight;
 use loom::{
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -99,5 +102,43 @@ fn a_look_before_the_rest_would_miss_some() {
             recorder.bell.wait();
         }
         thread.join().unwrap();
+    });
+}
+
+/// Two requests end, one later than the other, on processors of their own. A drain that sees both
+/// gone must see the later end, or it would take the listener for quiet while somebody still uses it.
+#[test]
+fn whoever_sees_nothing_in_flight_sees_when_the_last_one_ended() {
+    loom::model(|| {
+        let requests = Arc::new(InFlight::new());
+        requests.begin();
+        requests.begin();
+        let ends = [5, 7].map(|moment| {
+            let requests = requests.clone();
+            thread::spawn(move || requests.end(moment))
+        });
+        assert!(matches!(requests.quiet_since(), None | Some(7)));
+        for end in ends {
+            end.join().unwrap();
+        }
+        assert_eq!(requests.quiet_since(), Some(7));
+    });
+}
+
+/// A request that begins when another has just ended hides that end for as long as it lasts.
+#[test]
+fn a_later_request_brings_its_own_end() {
+    loom::model(|| {
+        let requests = Arc::new(InFlight::new());
+        requests.begin();
+        let next = requests.clone();
+        let thread = thread::spawn(move || {
+            next.begin();
+            next.end(9);
+        });
+        requests.end(4);
+        assert!(matches!(requests.quiet_since(), None | Some(4 | 9)));
+        thread.join().unwrap();
+        assert_eq!(requests.quiet_since(), Some(9));
     });
 }

@@ -9,8 +9,6 @@
 //! the request still carries the site's name. So only names that no stranger can own are answered:
 //! IP addresses, `localhost`, and those that the operator has set.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, header},
@@ -20,7 +18,10 @@ use axum::{
 
 use super::Admin;
 use crate::{
-    api::problem::{Kind, Problem},
+    api::{
+        host,
+        problem::{Kind, Problem},
+    },
     auth::{Access, Operator, gate::Certified},
     server::Peer,
 };
@@ -37,10 +38,7 @@ pub async fn check(
         must_be_an_operator(&admin, request.headers(), certified).await?;
     }
     request.extensions_mut().insert(Operator);
-    let by_header = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    // HTTP/2 has it in the request line.
-    let host = request.uri().authority().map(axum::http::uri::Authority::as_str).or_else(by_header);
-    if host.is_some_and(|host| is_ours(host, &admin.hosts)) {
+    if host::of(&request).is_some_and(|host| is_ours(host, &admin.hosts)) {
         return Ok(next.run(request).await);
     }
     let detail = "this is answered to an IP address or localhost as the Host, and to the names in \
@@ -65,12 +63,8 @@ async fn must_be_an_operator(
 }
 
 fn is_ours(host: &str, names: &[String]) -> bool {
-    if let Some(rest) = host.strip_prefix('[') {
-        let address = rest.split_once(']').map(|(address, _)| address);
-        return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
-    }
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    name.parse::<Ipv4Addr>().is_ok()
+    let name = host::name_in(host);
+    host::is_an_address(host)
         || name.eq_ignore_ascii_case("localhost")
         || names.iter().any(|ours| ours.eq_ignore_ascii_case(name))
 }

@@ -137,7 +137,7 @@ struct Outcome<'a> {
 )]
 pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let body = api.receive(&parts.headers, body).await;
+    let body = api.receive(&parts, body).await;
     content_type::require_json(&parts.headers, "a batch is")?;
     refuse_headers_of_a_write(&parts.headers)?;
     if parts.uri.query().is_some() {

@@ -2,7 +2,7 @@
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderMap, header},
+    http::{HeaderMap, header, request::Parts},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
@@ -11,7 +11,9 @@ use tokio::time::{error::Elapsed, timeout};
 use super::{
     Api,
     problem::{Kind, Problem},
+    weighed::Incoming,
 };
+use crate::limits::OverLimit;
 
 /// A client that is still sending may not see an answer before it is done. So what is too much is
 /// thrown away for a while before the connection is closed on it.
@@ -19,7 +21,8 @@ const THROW_AWAY_BYTES: usize = 16 << 20;
 const THROW_AWAY_TIME: Duration = Duration::from_secs(1);
 
 impl Api {
-    pub async fn receive(&self, headers: &HeaderMap, mut body: Body) -> Result<Bytes, Problem> {
+    pub async fn receive(&self, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
+        let headers = &parts.headers;
         let limit = usize::try_from(self.max_body.as_u64()).unwrap_or(usize::MAX);
         if declared_length(headers).is_some_and(|length| length > self.max_body.as_u64()) {
             // Whoever asked first has not sent anything yet, and now need not.
@@ -28,15 +31,31 @@ impl Api {
             }
             return Err(self.too_large());
         }
-        let collect = Limited::new(&mut body, limit).collect();
+        let who = parts.extensions.get();
+        let mut incoming =
+            Incoming { body: &mut body, limits: &self.limits, who, received: 0, load: None };
+        let collect = Limited::new(&mut incoming, limit).collect();
         match in_time(self.body_timeout, collect).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                throw_away(body).await;
-                Err(self.too_large())
+            Ok(Ok(collected)) => {
+                let bytes = collected.to_bytes();
+                Ok(match incoming.load {
+                    Some(load) => load.of(bytes),
+                    None => bytes,
+                })
             }
-            Ok(Err(_)) => {
-                Err(Problem::new(Kind::InvalidRequest, "the body could not be read to its end"))
+            Ok(Err(error)) => {
+                // What has come is no longer there.
+                drop(incoming.load);
+                let problem = match error.downcast::<OverLimit>() {
+                    Ok(over) => Problem::from(*over).and_close(),
+                    Err(error) if error.is::<LengthLimitError>() => self.too_large(),
+                    Err(_) => {
+                        let detail = "the body could not be read to its end";
+                        return Err(Problem::new(Kind::InvalidRequest, detail));
+                    }
+                };
+                throw_away(body).await;
+                Err(problem)
             }
             Err(_) => {
                 let limit = humantime::format_duration(self.body_timeout);

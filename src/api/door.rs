@@ -7,29 +7,31 @@ use std::sync::Arc;
 
 use axum::{
     extract::Request,
-    http::{HeaderName, HeaderValue, header},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
 };
 
 use super::{
-    problem::{Kind, Problem},
-    refuse_ambiguity,
+    browsers,
+    problem::{Kind, Problem, Reported},
+    refuse_ambiguity, weighed,
 };
 use crate::{
     auth::{
-        Identity, Unauthenticated,
-        gate::{Certified, Proven, SharedGate},
+        Access, Identity, Unauthenticated,
+        gate::{Certified, SharedGate},
     },
     limits::{Limits, Line},
     metrics::{Metrics, TurnedAway},
 };
-
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the outermost layer of the public listener knows.
 pub struct Door {
     pub metrics: Arc<Metrics>,
     pub gate: SharedGate,
     pub limits: Arc<Limits>,
+    /// Whether nobody but this machine can ask.
+    pub on_loopback: bool,
 }
 
 impl Door {
@@ -42,18 +44,48 @@ impl Door {
     }
 
     async fn prove(&self, request: &mut Request) -> Result<(), Problem> {
-        let Some(gate) = &self.gate else { return refuse_other_sites(request) };
+        let Some(gate) = &self.gate else {
+            return browsers::refuse_pages(request, self.on_loopback);
+        };
         let headers = request.headers();
         let authorization =
             headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
         let certified = request.extensions().get::<Certified>();
-        let proven: Proven = gate.admit(authorization, certified).await?;
+        let Ok(proven) = gate.admit(authorization, certified).await else {
+            return Err(self.stranger());
+        };
         // What comes after this has no business with it, and may write it to a log.
         request.headers_mut().remove(header::AUTHORIZATION);
         let extensions = request.extensions_mut();
-        extensions.insert(proven.identity.clone());
+        extensions.insert(proven.identity().clone());
         extensions.insert(proven);
         Ok(())
+    }
+
+    /// They do not keep a connection that somebody else could have, however they are answered.
+    fn stranger(&self) -> Problem {
+        match self.limits.stranger() {
+            Ok(()) => Problem::from(Unauthenticated),
+            Err(over) => Problem::from(over).and_close(),
+        }
+    }
+
+    /// What could not be read may still be written down, but not for those who may not write there: they
+    /// are told so, as they would be if it could be read.
+    pub fn judge_malformed(&self, access: &Access, answer: Response) -> Response {
+        let refused = answer.extensions().get::<Reported>().map(Reported::refused);
+        let Some(Err(denied)) = refused.map(|refused| access.malformed(&refused)) else {
+            return answer;
+        };
+        let problem = Problem::from(denied);
+        let closes = answer.headers().contains_key(header::CONNECTION);
+        if closes { problem.and_close() } else { problem }.into_response()
+    }
+
+    /// An answer counts until its client has taken it.
+    pub fn weigh(&self, answer: Response, who: Option<&Identity>, may_refuse: bool) -> Response {
+        weighed::outgoing(answer, &self.limits, who, may_refuse)
+            .unwrap_or_else(|over| Problem::from(over).into_response())
     }
 
     /// Whether there is room for one more. Where requests have no limits, that costs a look.
@@ -78,17 +110,6 @@ impl Door {
         };
         self.metrics.access.turned_away[reason].inc();
     }
-}
-
-/// Where nobody has to prove anything, a page from anywhere could have its reader's browser ask for locks
-/// here. Browsers say so; nobody else sends this header.
-fn refuse_other_sites(request: &Request) -> Result<(), Problem> {
-    let site = request.headers().get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
-    if matches!(site, Some(b"cross-site" | b"same-site")) {
-        let detail = "a page of another site has sent this, and this is not for browsers";
-        return Err(Problem::new(Kind::Forbidden, detail));
-    }
-    Ok(())
 }
 
 impl From<Unauthenticated> for Problem {

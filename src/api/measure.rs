@@ -5,19 +5,20 @@
 use std::{sync::Arc, time::Instant};
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, Method},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 
 use super::{
-    Door, FENCING_TOKEN,
+    Api, Door, FENCING_TOKEN,
     caller::{self, TRACEPARENT},
     problem::{Kind, Reported},
+    route::{self, Route},
     visit::Visit,
 };
 use crate::{
+    auth::Access,
     metrics::{BadInput, Op, ReadOutcome},
     trace::{SpanId, TraceParent},
 };
@@ -27,31 +28,34 @@ enum Asked {
     Read,
 }
 
-pub async fn measure(
-    State(door): State<Arc<Door>>,
-    path: Option<MatchedPath>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let asked = path.as_ref().and_then(|path| Asked::by(request.method(), path.as_str()));
+pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
+    let route = Route::of(request.uri().path());
+    let asked = route.and_then(|route| Asked::by(request.method(), route));
     let since = Instant::now();
     // First of all: whose request it is goes with it from here on.
     let passed = door.pass(&mut request).await;
     let parent = caller::trace_parent(request.headers());
-    let visit = door.metrics.spans.as_ref().and_then(|spans| {
-        let route = path.as_ref().map(MatchedPath::as_str);
-        Visit::begin(spans, parent, route, &request)
-    });
+    let visit =
+        door.metrics.spans.as_ref().and_then(|spans| Visit::begin(spans, parent, route, &request));
     let mut caller = Arc::default();
     if matches!(asked, Some(Asked::Write(_))) || request.headers().contains_key(FENCING_TOKEN) {
         let trace = visit.as_ref().map(Visit::trace).or(parent.map(|parent| parent.trace));
         caller = caller::of_request(&request, trace, visit.as_ref().map(Visit::step));
         request.extensions_mut().insert(caller.clone());
     }
+    let access = Access::of(&door.gate, request.extensions());
+    let may_refuse = request.method().is_safe() && !request.headers().contains_key(FENCING_TOKEN);
     let mut response = match passed {
-        Ok(()) => next.run(request).await,
+        Ok(()) => route::answer(api, route, request).await,
         Err(problem) => problem.into_response(),
     };
+    let malformed = |response: &Response| {
+        response.extensions().get::<Reported>().is_some_and(|it| bad_input(it.kind).is_some())
+    };
+    if matches!(asked, Some(Asked::Write(_))) && malformed(&response) {
+        response = door.judge_malformed(&access, response);
+    }
+    response = door.weigh(response, access.identity(), may_refuse);
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
     door.count(problem);
@@ -96,15 +100,15 @@ fn pass_on(here: TraceParent, headers: &mut HeaderMap) {
 
 impl Asked {
     /// `None` for what is neither: locks, the OpenAPI document.
-    fn by(method: &Method, route: &str) -> Option<Self> {
-        let resource = route.starts_with("/v1/resources");
-        let mark = route.starts_with("/v1/marks");
-        match *method {
-            Method::GET | Method::HEAD if resource || mark => Some(Self::Read),
-            Method::PUT if resource => Some(Self::Write(Op::Put)),
-            Method::DELETE if resource => Some(Self::Write(Op::Delete)),
-            Method::PUT if mark => Some(Self::Write(Op::Claim)),
-            Method::POST if route == "/v1/batch" => Some(Self::Write(Op::Batch)),
+    fn by(method: &Method, route: Route) -> Option<Self> {
+        match (route, method) {
+            (Route::Resource, &Method::PUT) => Some(Self::Write(Op::Put)),
+            (Route::Resource, &Method::DELETE) => Some(Self::Write(Op::Delete)),
+            (Route::Mark, &Method::PUT) => Some(Self::Write(Op::Claim)),
+            (Route::Batch, &Method::POST) => Some(Self::Write(Op::Batch)),
+            (Route::Resource | Route::Resources | Route::Mark, &Method::GET | &Method::HEAD) => {
+                Some(Self::Read)
+            }
             _ => None,
         }
     }

@@ -91,7 +91,7 @@ struct Document;
         RequestProblems,
     )
 )]
-pub async fn get() -> Response {
+pub fn get() -> Response {
     let json = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, json)], document_text()).into_response()
 }

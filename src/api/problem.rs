@@ -79,7 +79,8 @@ struct Members {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     holder: Option<HolderNow>,
-    /// Of what there is too much: `requests`, `connections`, `locks`, `waiters` or `streams`.
+    /// Of what there is too much: `requests`, `connections`, `locks`, `waiters`, `streams` or
+    /// `bodies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "waiters")]
     limit: Option<&'static str>,

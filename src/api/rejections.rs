@@ -21,7 +21,7 @@ use super::{
     render,
 };
 use crate::{
-    auth::{access::Subject, policy::Right},
+    auth::{Identity, access::Subject, policy::Right},
     metrics::{Label, Limited},
     rejections::{Entry, Id},
     token::{Key, Seq, Token},
@@ -74,6 +74,9 @@ pub(super) struct Document<'a> {
     /// Who wrote, in their own words: `X-Fencing-Client`, or else `User-Agent`.
     #[schema(required, max_length = 256, example = "billing-7")]
     client: Option<&'a str>,
+    /// Who wrote, as they have proved it; null where nobody has to.
+    #[schema(required, max_length = 1024, example = "system:serviceaccount:shop:billing")]
+    identity: Option<&'a str>,
     /// The other end of the connection.
     #[schema(required, example = "10.1.2.3:51234")]
     peer: Option<String>,
@@ -152,6 +155,7 @@ impl<'a> Document<'a> {
             mark: rejection.mark,
             seq: refused.seq,
             client: rejection.caller.client.as_deref(),
+            identity: rejection.caller.identity.as_ref().map(Identity::as_str),
             peer: rejection.caller.peer.map(|peer| peer.to_string()),
             trace: rejection.caller.trace,
             decided_by: rejection.decided_by.name(),

@@ -70,7 +70,7 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
     let (parts, body) = request.into_parts();
     // The body is taken off the wire even if the headers are no good: an answer that arrives while
     // the client is still sending may be lost.
-    let body = api.receive(&parts.headers, body).await;
+    let body = api.receive(&parts, body).await;
     let key = extract::key(&parts.uri, PREFIX)?;
     let mut write = extract::write(&api, key, &parts.headers, Change::Claim)?;
     let content_type =

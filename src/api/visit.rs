@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{extract::Request, response::Response};
 
-use super::{FENCING_MARK, FENCING_TOKEN, problem::Reported};
+use super::{FENCING_MARK, FENCING_TOKEN, problem::Reported, route::Route};
 use crate::{
     server::Peer,
     spans::{Attribute, Kind, Span, Spans, Step},
@@ -36,20 +36,19 @@ impl Visit {
     pub fn begin(
         spans: &Arc<Spans>,
         parent: Option<TraceParent>,
-        route: Option<&str>,
+        route: Option<Route>,
         request: &Request,
     ) -> Option<Self> {
         let step = spans.begin(parent)?;
-        // `/v1/resources/{*key}` is how the router says it, and nobody else.
-        let route = route.map(|route| route.replace("{*", "{"));
+        let route = route.map(Route::template);
         let method = request.method().as_str();
-        let name = route.as_ref().map_or(method.to_owned(), |route| format!("{method} {route}"));
+        let name = route.map_or(method.to_owned(), |route| format!("{method} {route}"));
         let mut attributes: Vec<(&'static str, Attribute)> = vec![
             ("http.request.method", method.to_owned().into()),
             ("url.path", up_to(request.uri().path()).into()),
         ];
         if let Some(route) = route {
-            attributes.push(("http.route", route.into()));
+            attributes.push(("http.route", route.to_owned().into()));
         }
         if let Some(Peer(peer)) = request.extensions().get() {
             attributes.push(("network.peer.address", peer.ip().to_string().into()));

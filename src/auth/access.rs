@@ -11,9 +11,10 @@ use axum::http::Extensions;
 use super::{
     Gate, Identity,
     gate::{Proven, SharedGate},
+    identity::Proof,
     policy::Right,
 };
-use crate::{token::Key, write::Write};
+use crate::{rejections::Refused, token::Key, write::Write};
 
 /// Proof that somebody has asked whether this is allowed.
 pub struct Permit(());
@@ -59,7 +60,7 @@ impl Access {
     /// Whose locks these are. `None` where authentication is off.
     pub fn identity(&self) -> Option<&Identity> {
         match self {
-            Self::As(_, proven) => Some(&proven.identity),
+            Self::As(_, proven) => Some(proven.identity()),
             Self::Everything | Self::Nothing => None,
         }
     }
@@ -75,6 +76,15 @@ impl Access {
             self.key(Right::Write, key)?;
         }
         Ok(Permit(()))
+    }
+
+    /// To have something written down of a write that could not be read to its end: as for the write,
+    /// as far as it is known.
+    pub fn malformed(&self, refused: &Refused) -> Result<Permit, Denied> {
+        for key in refused.key.iter().chain(&refused.scope) {
+            self.key(Right::Write, key)?;
+        }
+        self.judge(|gate, who| gate.allows_some(who, Right::Write))
     }
 
     /// To read with a token, which claims.
@@ -141,10 +151,10 @@ impl Access {
         self.judge(|gate, who| gate.allows_prefix(who, right, prefix))
     }
 
-    fn judge(&self, allows: impl FnOnce(&Gate, &Identity) -> bool) -> Result<Permit, Denied> {
+    fn judge(&self, allows: impl FnOnce(&Gate, &Proof) -> bool) -> Result<Permit, Denied> {
         match self {
             Self::Everything => Ok(Permit(())),
-            Self::As(gate, proven) if allows(gate, &proven.identity) => Ok(Permit(())),
+            Self::As(gate, proven) if allows(gate, &proven.proof) => Ok(Permit(())),
             Self::As(..) | Self::Nothing => Err(Denied),
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{
     Identity,
+    identity::{Proof, Way},
     jwt::Jwt,
     policy::{Policy, Right},
     tokens::{self, Digest, Tokens},
@@ -32,9 +33,19 @@ pub struct Gate {
 /// An identity, and by what it was proved.
 #[derive(Clone, Debug)]
 pub struct Proven {
-    pub identity: Identity,
+    pub proof: Proof,
     /// Of the bearer token, if it was one from the file.
     token: Option<Digest>,
+}
+
+impl Proven {
+    fn new(identity: Identity, way: Way, token: Option<Digest>) -> Self {
+        Self { proof: Proof { identity, way }, token }
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.proof.identity
+    }
 }
 
 /// Who a connection's certificate says is at its other end. Goes with each of its requests.
@@ -55,7 +66,7 @@ impl Gate {
         match (authorization.next(), authorization.next()) {
             (None, _) => {
                 let certified = certified.filter(|_| self.certificates).ok_or(Unauthenticated)?;
-                Ok(Proven { identity: certified.0.clone(), token: None })
+                Ok(Proven::new(certified.0.clone(), Way::Certificate, None))
             }
             (Some(value), None) => self.bearer(bearer_in(value).ok_or(Unauthenticated)?).await,
             // Somebody on the way may have looked at the other one.
@@ -67,12 +78,12 @@ impl Gate {
         if let Some(tokens) = &self.tokens {
             let digest = tokens::digest_of(bearer.as_bytes());
             if let Some(identity) = tokens.now().identity_of(&digest) {
-                return Ok(Proven { identity: identity.clone(), token: Some(digest) });
+                return Ok(Proven::new(identity.clone(), Way::Token, Some(digest)));
             }
         }
         let jwt = self.jwt.as_ref().ok_or(Unauthenticated)?;
         match jwt.identity_of(bearer).await {
-            Ok(identity) => Ok(Proven { identity, token: None }),
+            Ok(identity) => Ok(Proven::new(identity, Way::Jwt, None)),
             Err(reason) => {
                 tracing::debug!(reason, "a JWT was refused");
                 Err(Unauthenticated)
@@ -84,18 +95,23 @@ impl Gate {
     pub fn still_knows(&self, proven: &Proven) -> bool {
         match (&proven.token, &self.tokens) {
             (Some(digest), Some(tokens)) => {
-                tokens.now().identity_of(digest) == Some(&proven.identity)
+                tokens.now().identity_of(digest) == Some(proven.identity())
             }
             (Some(_), None) => false,
             (None, _) => true,
         }
     }
 
-    pub fn allows_key(&self, who: &Identity, right: Right, key: &str) -> bool {
+    /// Whether there is any key on which they have this right.
+    pub fn allows_some(&self, who: &Proof, right: Right) -> bool {
+        self.judge(right, |policy| policy.allows_some(who, right))
+    }
+
+    pub fn allows_key(&self, who: &Proof, right: Right, key: &str) -> bool {
         self.judge(right, |policy| policy.allows_key(who, right, key))
     }
 
-    pub fn allows_prefix(&self, who: &Identity, right: Right, prefix: &str) -> bool {
+    pub fn allows_prefix(&self, who: &Proof, right: Right, prefix: &str) -> bool {
         self.judge(right, |policy| policy.allows_prefix(who, right, prefix))
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use serde::Deserialize;
+
 /// Found in a request's extensions once its credentials were good; never built from what a client
 /// merely says of itself. Where authentication is off, no request has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,4 +34,21 @@ impl fmt::Display for Identity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
+}
+
+/// By what somebody has proved who they are. Each gives its names by itself, so two may give the same
+/// one to two who have nothing to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    Token,
+    Certificate,
+    Jwt,
+}
+
+/// A name, and how it was come by.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    pub identity: Identity,
+    pub way: Way,
 }

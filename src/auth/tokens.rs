@@ -25,9 +25,13 @@ pub struct Tokens {
 impl Tokens {
     /// One `identity:digest` a line, the digest in 64 hex digits. Several lines may have the same
     /// identity: that is how a token is changed without a moment in which none is good.
+    ///
+    /// No line at all is more likely half of a file than what somebody means, and would lock everybody
+    /// out. Who does mean it writes `nobody`.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
         let mut tokens = Self::default();
+        let mut nobody = false;
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -35,6 +39,10 @@ impl Tokens {
             }
             // No part of the line is repeated: somebody may have put a token itself there.
             let wrong = |what: &str| format!("line {}: {what}", number + 1);
+            if line == NOBODY {
+                nobody = true;
+                continue;
+            }
             let (identity, digest) = line.rsplit_once(':').ok_or_else(|| wrong(FORM))?;
             let identity = Identity::checked(identity).ok_or_else(|| wrong(FORM))?;
             let digest = digest_in_hex(digest).ok_or_else(|| wrong(FORM))?;
@@ -43,7 +51,11 @@ impl Tokens {
             }
             tokens.by_start.entry(start_of(&digest)).or_default().push((digest, identity));
         }
-        Ok(tokens)
+        match (nobody, tokens.is_empty()) {
+            (false, true) => Err(EMPTY.into()),
+            (true, false) => Err(format!("there are tokens beside `{NOBODY}`")),
+            _ => Ok(tokens),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -67,6 +79,11 @@ impl Tokens {
         found
     }
 }
+
+/// A line by which a file says that it has no tokens on purpose.
+const NOBODY: &str = "nobody";
+
+const EMPTY: &str = "there is no token in it; if nobody is to have one, write the line `nobody`";
 
 const FORM: &str = "write it as identity:digest, as `fencepost token` prints it";
 
@@ -130,6 +147,16 @@ mod tests {
             assert_eq!(tokens.identity_of(&digest_of(wrong.as_bytes())), None, "{wrong}");
         }
         assert!(!file.contains(&token));
+    }
+
+    #[test]
+    fn an_empty_file_is_refused_and_nobody_has_to_be_said() {
+        for empty in ["", "\n \n", "# a comment\n"] {
+            assert_eq!(Tokens::parse(empty.as_bytes()).unwrap_err(), EMPTY, "{empty:?}");
+        }
+        assert!(Tokens::parse(b"# closed\nnobody\n").unwrap().is_empty());
+        let (_, line) = mint(&Identity::new("orders")).unwrap();
+        assert!(Tokens::parse(format!("nobody\n{line}\n").as_bytes()).is_err());
     }
 
     #[test]

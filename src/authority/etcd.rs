@@ -23,6 +23,7 @@ mod queue;
 mod retirement;
 mod spares;
 mod trouble;
+mod user;
 mod view;
 mod vigil;
 mod watch;
@@ -34,7 +35,10 @@ use etcd_client::{KeyValue, TlsOptions, Txn, TxnOpResponse, TxnResponse};
 use futures_util::stream::BoxStream;
 use quick_cache::sync::Cache;
 
-pub use self::examination::examine;
+pub use self::{
+    examination::examine,
+    user::{Password, User},
+};
 use self::{
     holding::Held,
     keeper::Keeper,
@@ -58,8 +62,7 @@ pub struct EtcdOptions {
     /// `host:port` of each member.
     pub members: Vec<String>,
     pub tls: Option<TlsOptions>,
-    /// Name and password.
-    pub user: Option<(String, String)>,
+    pub user: Option<User>,
     /// All keys start with it.
     pub prefix: String,
 }

@@ -12,7 +12,7 @@ use tokio::{
 use super::{exit::Failure, logging};
 use crate::{
     admin::{self, About, Admin, History, Latest},
-    api::{self, Api, Guarded},
+    api::{self, Api, Guarded, Public},
     authority::Authority,
     engine::{self, Engine},
     limits::Limits,
@@ -111,6 +111,7 @@ async fn serve(
         guarded: Guarded::new(engine.clone(), locks.clone()),
         gate: access.gate.clone(),
         limits: limits.clone(),
+        on_loopback: settings.listen.ip().to_canonical().is_loopback(),
         rule: settings.rule,
         max_body: settings.max_body.0,
         body_timeout: settings.body_timeout.0,
@@ -140,7 +141,7 @@ async fn serve(
         insecure: settings.access.insecure,
     };
     let admin = admin::router(admin, api.clone());
-    let api = api::router(api, metrics);
+    let api = Public::new(api, metrics);
     let for_operators = for_connections.clone();
     let public =
         tokio::spawn(server::serve(public, access.tls, api, for_connections, drain.clone()));

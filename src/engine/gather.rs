@@ -5,9 +5,9 @@
 //! no more than came together last time, by letting others run and looking again, and stops as soon
 //! as that brings nothing. A lone client never waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{queue::Waiting, writing::Writing};
 

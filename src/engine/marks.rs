@@ -234,11 +234,54 @@ mod tests {
 
     #[test]
     fn stays_within_its_memory() {
-        let marks = Marks::new(ByteSize::kib(64));
-        for number in 0..10_000 {
-            learn(&marks, &format!("key/{number}"), 1);
+        for (name, keeps) in [("key".to_owned(), 100), ("k".repeat(1000), 20)] {
+            let marks = Marks::new(ByteSize::kib(64));
+            for number in 0..10_000 {
+                learn(&marks, &format!("{name}/{number}"), 1);
+            }
+            let entry = name.len() + size_of::<Key>() + size_of::<Known>();
+            assert!(marks.known.len() * entry <= 64 << 10, "{} are kept", marks.known.len());
+            assert!(marks.known.len() > keeps, "a cache that keeps nothing is of no use");
         }
-        assert!(marks.known.weight() <= ByteSize::kib(64).as_u64());
-        assert!(marks.known.len() > 100, "a cache that keeps nothing is of no use");
+    }
+
+    #[test]
+    fn the_highest_token_is_that_of_a_holder_and_never_falls() {
+        let marks = Marks::new(ByteSize::mib(1));
+        assert_eq!(marks.highest(), 0);
+        learn(&marks, "k", 7);
+        learn(&marks, "other", 5);
+        // Forged: nobody issues it.
+        learn(&marks, "forged", NOBODY_ISSUES);
+        assert_eq!(marks.highest(), 7);
+    }
+
+    #[test]
+    fn a_refusal_teaches_the_mark_of_the_scope_if_that_was_higher() {
+        for (guard, known) in [(7, true), (2, false)] {
+            let marks = Marks::new(ByteSize::mib(1));
+            learn(&marks, "scope", 1);
+            let mut write = Write::claim(Key::new("k").unwrap(), Token::new(1).unwrap());
+            write.scope = Some(Key::new("scope").unwrap());
+            let key = Standing { mark: Mark { token: 2, seq: 0 }, ..Standing::default() };
+            let verdict = Verdict::Refused(Refusal::Stale);
+            let judgement = Judgement { verdict, key, guard: Mark { token: guard, seq: 0 } };
+            marks.learn(&Unit::single(write), &Settled::Refused { index: 0, judgement });
+            assert_eq!(marks.refuse(&claim("scope", 1)).is_some(), known, "{guard}");
+        }
+    }
+
+    #[test]
+    fn reading_what_nobody_has_written_takes_no_place() {
+        let marks = Marks::new(ByteSize::mib(1));
+        let read = |name: &str, token| {
+            let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
+            let snapshot = Snapshot { standing, own: token, value: None };
+            marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
+        };
+        read("nothing", 0);
+        assert_eq!(marks.known.len(), 0);
+        read("something", 1);
+        assert_eq!(marks.known.len(), 1);
     }
 }

@@ -78,3 +78,33 @@ impl<J> Queue<J> {
         self.sender.max_capacity() - self.sender.capacity()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_waited_for_too_long_is_late() {
+        let waited = |seconds| {
+            let since = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a while");
+            Waiting::since(since, ()).is_late()
+        };
+        assert!(!Waiting::new(()).is_late() && !waited(14) && waited(16));
+    }
+
+    #[test]
+    fn whoever_finds_no_place_is_told_why() {
+        let (queue, mut jobs) = Queue::new(2);
+        queue.submit(1).unwrap();
+        queue.submit(2).unwrap();
+        assert_eq!((queue.depth(), queue.is_closed()), (2, false));
+        let (error, back) = queue.pass_on(Waiting::new(3)).expect_err("it is full");
+        assert!(matches!(error, EngineError::Overloaded) && back.job == 3);
+        jobs.close();
+        assert!(queue.is_closed());
+        let (error, back) = queue.pass_on(Waiting::new(4)).expect_err("it is closed");
+        assert!(matches!(error, EngineError::ShuttingDown) && back.job == 4);
+        assert_eq!(jobs.try_recv().ok().map(|waiting| waiting.job), Some(1));
+        assert_eq!(queue.depth(), 1);
+    }
+}

@@ -239,6 +239,9 @@ fn being_seen_as_a_scope_raises_the_mark_and_leaves_the_seq_of_the_same_token() 
     assert_eq!(seen(&key, token(5)), key);
     assert_eq!(seen(&key, token(6)).mark, mark(6, 0));
     assert_eq!(seen(&key, token(6)).version, key.version);
+    // What a replay would need is of no use to another holder, and goes.
+    assert!(key.created && key.digest.is_some());
+    assert_eq!((seen(&key, token(6)).created, seen(&key, token(6)).digest), (false, None));
 }
 
 fn any_write() -> impl Strategy<Value = Write> {

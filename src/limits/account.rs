@@ -5,11 +5,11 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Bounds;
+use super::{Bounds, load::Room};
 use crate::metrics::Limited;
 
 /// Nobody knows when a place gets free.
-const SOON: Duration = Duration::from_secs(1);
+pub const SOON: Duration = Duration::from_secs(1);
 
 pub struct Account {
     /// Evenly, but for a burst of as many as there may be in a second.
@@ -18,6 +18,7 @@ pub struct Account {
     locks: Places,
     waiters: Places,
     streams: Places,
+    pub bodies: Room,
 }
 
 /// `None` where there is no limit.
@@ -32,6 +33,7 @@ impl Account {
             locks: Places::up_to(bounds.locks),
             waiters: Places::up_to(bounds.waiters),
             streams: Places::up_to(bounds.streams),
+            bodies: Room::new(bounds.bodies),
         }
     }
 
@@ -48,7 +50,7 @@ impl Account {
     /// The same. `None` where there is no limit.
     pub fn place(&self, limit: Limited) -> Result<Option<OwnedSemaphorePermit>, Duration> {
         match limit {
-            Limited::Requests => Ok(None),
+            Limited::Requests | Limited::Bodies => Ok(None),
             Limited::Connections => self.connections.take(),
             Limited::Locks => self.locks.take(),
             Limited::Waiters => self.waiters.take(),
@@ -58,9 +60,8 @@ impl Account {
 
     /// Whether anything is taken. What it has asked for lately is forgotten in a second.
     pub fn is_in_use(&self) -> bool {
-        [&self.connections, &self.locks, &self.waiters, &self.streams]
-            .iter()
-            .any(|places| places.are_in_use())
+        let places = [&self.connections, &self.locks, &self.waiters, &self.streams];
+        places.iter().any(|places| places.are_in_use()) || self.bodies.is_in_use()
     }
 }
 

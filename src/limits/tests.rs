@@ -1,9 +1,21 @@
 use super::*;
 
-const EACH: Bounds =
-    Bounds { requests_per_second: 2, connections: 1, locks: 2, waiters: 1, streams: 1 };
-const TOTAL: Bounds =
-    Bounds { requests_per_second: 3, connections: 1, locks: 3, waiters: 0, streams: 2 };
+const EACH: Bounds = Bounds {
+    requests_per_second: 2,
+    connections: 1,
+    locks: 2,
+    waiters: 1,
+    streams: 1,
+    bodies: 2000,
+};
+const TOTAL: Bounds = Bounds {
+    requests_per_second: 3,
+    connections: 1,
+    locks: 3,
+    waiters: 0,
+    streams: 2,
+    bodies: 3000,
+};
 
 fn limits(total: Bounds, each: Option<Bounds>) -> (Limits, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new(true, Arc::default()));
@@ -100,4 +112,48 @@ fn what_is_kept_of_identities_is_bounded() {
     assert!(two.iter().all(Result::is_ok));
     assert_eq!(others.iter().filter(|place| place.is_ok()).count(), 2);
     assert_eq!(accounts.len(), 3);
+}
+
+#[test]
+fn bodies_count_for_as_long_as_their_bytes_are_there() {
+    let (limits, _) = limits(TOTAL, Some(EACH));
+    let (a, b) = (Identity::new("a"), Identity::new("b"));
+    let mut first = limits.load(Some(&a));
+    limits.grow(&mut first, 500).unwrap();
+    limits.grow(&mut first, 1500).unwrap();
+    let mut second = limits.load(Some(&a));
+    assert_eq!(limits.grow(&mut second, 1000).unwrap_err().whose, Whose::Identity);
+    let mut other = limits.load(Some(&b));
+    assert_eq!(limits.grow(&mut other, 1600).unwrap_err().whose, Whose::Total);
+    limits.grow(&mut other, 1500).unwrap();
+    // Whoever has the bytes has the room.
+    let bytes = first.of(bytes::Bytes::from_static(b"value"));
+    let part = bytes.slice(1..3);
+    drop(bytes);
+    assert_eq!(limits.grow(&mut second, 1000).unwrap_err().limit, Limited::Bodies);
+    drop(part);
+    limits.grow(&mut second, 1000).unwrap();
+}
+
+#[test]
+fn what_is_larger_than_all_the_room_gets_it_alone() {
+    let (limits, _) = limits(TOTAL, None);
+    let mut large = limits.load(None);
+    for bytes in [1000, 10_000, 100_000] {
+        limits.grow(&mut large, bytes).unwrap();
+    }
+    assert!(limits.grow(&mut limits.load(None), 1).is_err());
+    drop(large);
+    // An answer that must be given counts too.
+    let mut answer = limits.load(None);
+    answer.grow_anyway(10_000);
+    assert!(limits.grow(&mut limits.load(None), 1).is_err());
+}
+
+#[test]
+fn strangers_have_requests_of_their_own() {
+    let (limits, _) = limits(TOTAL, Some(EACH));
+    let refused = (0..50).find_map(|_| limits.stranger().err()).expect("a limit");
+    assert_eq!((refused.limit, refused.whose), (Limited::Requests, Whose::Strangers));
+    limits.request(Some(&Identity::new("a"))).expect("nothing was taken from those who are known");
 }

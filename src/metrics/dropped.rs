@@ -25,6 +25,11 @@ impl Dropped {
         self.each[r#where].inc_by(count);
     }
 
+    #[cfg(test)]
+    pub fn count(&self, r#where: Where) -> u64 {
+        self.each[r#where].get()
+    }
+
     pub(super) fn register(&self, all: &mut Registry) {
         all.register(
             "rejections_dropped",

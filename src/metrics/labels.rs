@@ -81,12 +81,13 @@ label!(
         Locks = "locks",
         Waiters = "waiters",
         Streams = "streams",
+        Bodies = "bodies",
     }
 );
 
 label!(
     /// Whose limit it is.
-    Whose { Total = "total", Identity = "identity" }
+    Whose { Total = "total", Identity = "identity", Strangers = "strangers" }
 );
 
 label!(

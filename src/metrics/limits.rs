@@ -15,7 +15,7 @@ impl OverLimits {
         all.register(
             "over_limit",
             "Requests turned away with 429, by the limit they met, and whether it was their identity's \
-             own or that of all together",
+             own, that of all together, or that of all who have not proved who they are",
             family.clone(),
         );
         Self(Each::new(|limit| {

@@ -172,10 +172,11 @@ impl Archivist {
 
     /// What cannot be written now is tried again; what the database will not have is given up.
     async fn write(&mut self) {
-        self.not_before = Instant::now() + PAUSE;
         let batch = std::mem::take(&mut self.batch);
         let batch: Vec<_> = batch.into_iter().map(|entry| self.owners.complete(entry)).collect();
         let appended = async { self.audit().await?.append(&batch).await }.await;
+        // Counted from the end: a database that is slow gets its pause as well.
+        self.not_before = Instant::now() + PAUSE;
         match appended {
             Ok(()) => {
                 self.appended = true;
@@ -275,3 +276,6 @@ async fn something_to_write(
         std::future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,9 @@
 //! Rejections in the log: a line for each, until there are too many; then a few, and how many were
 //! left out.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
 use tracing::field;
 
 use super::{Entry, Rejection};
@@ -84,6 +82,7 @@ fn line(entry: &Entry) {
         lag = entry.rejection.lag(),
         seq = refused.seq.map(Seq::get),
         client = caller.client.as_deref().map(field::debug),
+        identity = caller.identity.as_ref().map(|identity| field::debug(identity.as_str())),
         peer = caller.peer.map(field::display),
         trace = caller.trace.map(field::display),
         decided_by = decided_by.name(),

@@ -115,8 +115,9 @@ impl Entry {
         let Rejection { refused, caller, .. } = &self.rejection;
         let keys = refused.key.iter().chain(&refused.scope).map(|key| key.as_str().len());
         let client = caller.client.as_deref().map_or(0, str::len);
+        let identity = caller.identity.as_ref().map_or(0, |identity| identity.as_str().len());
         let both = size_of::<Self>() + size_of::<Caller>();
-        both + OVERHEAD + keys.sum::<usize>() + client
+        both + OVERHEAD + keys.sum::<usize>() + client + identity
     }
 }
 

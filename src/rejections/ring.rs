@@ -86,7 +86,7 @@ pub mod tests {
         token::Key,
     };
 
-    fn rejection(key: &str) -> Rejection {
+    pub fn rejection(key: &str) -> Rejection {
         Rejection {
             at: SystemTime::now(),
             reason: Reason::Input(BadInput::TokenRequired),

@@ -1,30 +1,20 @@
 //! How busy a listener or a connection is: what tells whether anybody still needs it.
-//!
-//! Every request of a listener counts here, on whichever processor, so there is no lock.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-#[derive(Debug)]
+use tokio::time::Instant;
+
+use super::in_flight::InFlight;
+
 pub struct Activity {
-    in_flight: AtomicUsize,
+    in_flight: InFlight,
+    /// Ends are told in nanoseconds after it.
     since: Instant,
-    /// When the last request ended, in nanoseconds after `since`; 0 if none has.
-    last_ended: AtomicU64,
 }
 
 impl Default for Activity {
     fn default() -> Self {
-        Self {
-            in_flight: AtomicUsize::new(0),
-            since: Instant::now(),
-            last_ended: AtomicU64::new(0),
-        }
+        Self { in_flight: InFlight::new(), since: Instant::now() }
     }
 }
 
@@ -33,42 +23,32 @@ pub struct Answering(Arc<Activity>);
 
 impl Activity {
     pub fn request(self: &Arc<Self>) -> Answering {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.begin();
         Answering(self.clone())
     }
 
     /// Whether no request has been in flight for at least `period`.
     pub fn quiet_for(&self, period: Duration) -> bool {
-        !self.is_busy() && self.rested().is_none_or(|rested| rested >= period)
+        self.in_flight.quiet_since().is_some_and(|ended| self.still_needed(ended, period).is_zero())
     }
 
     /// Returns when no request has been in flight for `period`, counted from now at the earliest.
     pub async fn quiet(&self, period: Duration) {
         let mut wait = period;
-        loop {
+        while !wait.is_zero() {
             tokio::time::sleep(wait).await;
-            wait = if self.is_busy() {
-                period
-            } else {
-                self.rested().map_or(Duration::ZERO, |rested| period.saturating_sub(rested))
-            };
-            if wait.is_zero() {
-                return;
-            }
+            let quiet_since = self.in_flight.quiet_since();
+            wait = quiet_since.map_or(period, |ended| self.still_needed(ended, period));
         }
     }
 
-    /// Seen before [`Self::rested`]: a request that is seen to be over has left its end behind.
-    fn is_busy(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) > 0
-    }
-
-    /// The time since the last request ended, if one has.
-    fn rested(&self) -> Option<Duration> {
-        match self.last_ended.load(Ordering::Acquire) {
-            0 => None,
-            ended => Some(self.since.elapsed().saturating_sub(Duration::from_nanos(ended))),
+    /// What is left of `period` after the last request ended; nothing if there was none.
+    fn still_needed(&self, ended: u64, period: Duration) -> Duration {
+        if ended == 0 {
+            return Duration::ZERO;
         }
+        let rested = self.since.elapsed().saturating_sub(Duration::from_nanos(ended));
+        period.saturating_sub(rested)
     }
 }
 
@@ -76,7 +56,6 @@ impl Activity {
 impl Drop for Answering {
     fn drop(&mut self) {
         let now = u64::try_from(self.0.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.0.last_ended.fetch_max(now.max(1), Ordering::Release);
-        self.0.in_flight.fetch_sub(1, Ordering::Release);
+        self.0.in_flight.end(now.max(1));
     }
 }

@@ -4,18 +4,18 @@
 //! load balancer has not noticed yet. So new connections go on being taken until nobody has asked
 //! for anything for a while; then what is in flight is finished, and all of it within a deadline.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 
 /// With no request for this long, nobody needs the server any more.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether that is so.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// The share of the drain that is kept for finishing what is in flight.
 const LAST_PART: f64 = 0.2;
@@ -65,13 +65,13 @@ impl Drain {
             std::future::pending::<()>().await;
         }
         let quiet_since = Instant::now();
-        let mut ticks = tokio::time::interval(QUIET / 10);
         loop {
-            ticks.tick().await;
+            let left = self.remaining().saturating_sub(self.period.mul_f64(LAST_PART));
             let long_enough = quiet_since.elapsed() >= QUIET && activity.quiet_for(QUIET);
-            if long_enough || self.remaining() <= self.period.mul_f64(LAST_PART) {
+            if long_enough || left.is_zero() {
                 return;
             }
+            tokio::time::sleep(left.min(BETWEEN_LOOKS)).await;
         }
     }
 
@@ -80,3 +80,6 @@ impl Drain {
         self.began.borrow().map_or(self.period, |began| self.period.saturating_sub(began.elapsed()))
     }
 }
+
+#[cfg(test)]
+mod tests;

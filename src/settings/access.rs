@@ -96,7 +96,14 @@ pub struct Opened {
 impl AccessSettings {
     /// Whether there is any way to prove who one is.
     pub fn authenticates(&self) -> bool {
-        self.tokens_file.is_some() || self.jwt.jwt_keys.is_some() || self.tls_client_ca.is_some()
+        self.ways() > 0
+    }
+
+    /// How many there are.
+    pub fn ways(&self) -> usize {
+        let ways =
+            [self.tokens_file.is_some(), self.jwt.jwt_keys.is_some(), self.tls_client_ca.is_some()];
+        ways.into_iter().filter(|configured| *configured).count()
     }
 
     /// What makes no sense together. The error says what to mend.

@@ -10,7 +10,7 @@ use super::{
     authority_url::EtcdUrl,
     source::{self, Secret, Source},
 };
-use crate::authority::etcd::EtcdOptions;
+use crate::authority::etcd::{EtcdOptions, Password, User};
 
 const ETCD: &str = "etcd";
 
@@ -41,7 +41,8 @@ pub struct EtcdSettings {
     #[arg(long, env = "FENCEPOST_ETCD_PASSWORD", value_name = "PASSWORD", help_heading = ETCD)]
     pub etcd_password: Option<Secret>,
 
-    /// File that holds the value of --etcd-password, to keep it out of the process list
+    /// File that holds the value of --etcd-password, to keep it out of the process list. It is read
+    /// anew for every login, so that it can be changed without a restart
     #[arg(long, env = "FENCEPOST_ETCD_PASSWORD_FILE", value_name = "FILE", help_heading = ETCD)]
     pub etcd_password_file: Option<PathBuf>,
 }
@@ -62,25 +63,26 @@ impl EtcdSettings {
         })
     }
 
-    fn user(&self, url: &EtcdUrl) -> Result<Option<(String, String)>, String> {
+    fn user(&self, url: &EtcdUrl) -> Result<Option<User>, String> {
         let only_one = |flag: &str| format!("give it either in --authority or as {flag}, not both");
         let user = match (&url.user, &self.etcd_user) {
             (Some(_), Some(_)) => return Err(only_one("--etcd-user")),
             (user, other) => user.as_ref().or(other.as_ref()),
         };
         let given = match &self.etcd_password_file {
-            Some(path) => Some(
+            Some(path) => {
                 source::read_secret(path)
-                    .map_err(|error| format!("--etcd-password-file {error}"))?,
-            ),
-            None => self.etcd_password.as_ref().map(|secret| secret.0.clone()),
+                    .map_err(|error| format!("--etcd-password-file {error}"))?;
+                Some(Password::In(path.clone()))
+            }
+            None => self.etcd_password.as_ref().map(|secret| Password::Known(secret.0.clone())),
         };
         let password = match (&url.password, given) {
             (Some(_), Some(_)) => return Err(only_one("--etcd-password")),
-            (password, given) => password.clone().or(given),
+            (password, given) => password.clone().map(Password::Known).or(given),
         };
         match (user, password) {
-            (Some(user), Some(password)) => Ok(Some((user.clone(), password))),
+            (Some(name), Some(password)) => Ok(Some(User { name: name.clone(), password })),
             (None, None) => Ok(None),
             (Some(_), None) => {
                 Err("the user of etcd needs a password: --etcd-password or --etcd-password-file"

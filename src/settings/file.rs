@@ -28,21 +28,8 @@ impl SettingsFile {
     fn read(path: &Path, command: &Command) -> Result<Self, String> {
         let context = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| context(&error))?;
-        let table = parse(&text).map_err(|error| context(&error))?;
-        let known = known_settings(command);
-        let mut values = BTreeMap::new();
-        for (name, value) in table {
-            if !known.contains(&name) {
-                return Err(context(&format!(
-                    "unknown setting {name:?}; `fencepost config` lists those there are"
-                )));
-            }
-            let value = scalar(&value).ok_or_else(|| {
-                context(&format!("{name} must be a string, a number or a boolean"))
-            })?;
-            values.insert(name.replace('-', "_"), value);
-        }
-        Ok(Self { path: path.to_owned(), values })
+        let values = understood(&text, &known_settings(command));
+        Ok(Self { path: path.to_owned(), values: values.map_err(|error| context(&error))? })
     }
 
     pub fn path(&self) -> &Path {
@@ -66,6 +53,22 @@ impl SettingsFile {
             })
         })
     }
+}
+
+/// The settings in a file's text, by the name that clap has for them.
+fn understood(text: &str, known: &[String]) -> Result<BTreeMap<String, String>, String> {
+    let mut values = BTreeMap::new();
+    for (name, value) in parse(text)? {
+        if !known.contains(&name) {
+            return Err(format!(
+                "unknown setting {name:?}; `fencepost config` lists those there are"
+            ));
+        }
+        let value = scalar(&value)
+            .ok_or_else(|| format!("{name} must be a string, a number or a boolean"))?;
+        values.insert(name.replace('-', "_"), value);
+    }
+    Ok(values)
 }
 
 /// A syntax error is told without the line it is in, which may hold a password.
@@ -103,6 +106,8 @@ fn scalar(value: &toml::Value) -> Option<String> {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::parse;

@@ -42,6 +42,17 @@ pub struct LimitSettings {
     )]
     pub max_locks: u32,
 
+    /// Bytes of bodies, of requests and of answers, that may be in memory at once; beyond that 429. 0
+    /// for any number
+    #[arg(
+        long,
+        env = "FENCEPOST_MAX_BODIES",
+        value_name = "SIZE",
+        default_value = "64MiB",
+        help_heading = LIMITS
+    )]
+    pub max_bodies: Size,
+
     /// The same as --max-requests-per-second, for each identity that has proved who it is
     #[arg(
         long,
@@ -95,6 +106,16 @@ pub struct LimitSettings {
         help_heading = LIMITS
     )]
     pub identity_streams: u32,
+
+    /// The same as --max-bodies, for each identity. 0 for any number
+    #[arg(
+        long,
+        env = "FENCEPOST_IDENTITY_BODIES",
+        value_name = "SIZE",
+        default_value = "32MiB",
+        help_heading = LIMITS
+    )]
+    pub identity_bodies: Size,
 }
 
 impl LimitSettings {
@@ -106,6 +127,7 @@ impl LimitSettings {
             locks: self.identity_locks,
             waiters: self.identity_waiters,
             streams: self.identity_streams,
+            bodies: self.identity_bodies.0.as_u64(),
         }
     }
 }

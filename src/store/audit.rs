@@ -12,6 +12,7 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::{
+    auth::Identity,
     metrics::{DecidedBy, Label, Reason},
     rejections::{Caller, Entry, Filter, Id, Refused, Rejection},
     token::{Key, Seq, Token},
@@ -57,6 +58,7 @@ pub(super) struct Row {
     pub trace: Option<String>,
     pub decided_by: String,
     pub overtaken_by: Option<String>,
+    pub identity: Option<String>,
 }
 
 impl Row {
@@ -79,6 +81,7 @@ impl Row {
             trace: caller.trace.map(|trace| trace.to_string()),
             decided_by: decided_by.name().into(),
             overtaken_by: overtaken_by.as_deref().map(str::to_owned),
+            identity: caller.identity.as_ref().map(|identity| identity.as_str().to_owned()),
         }
     }
 
@@ -91,7 +94,7 @@ impl Row {
             client: self.client.map(String::into_boxed_str),
             peer: self.peer.and_then(|peer| peer.parse().ok()),
             trace: self.trace.and_then(|trace| TraceId::parse(&trace)),
-            identity: None,
+            identity: self.identity.as_deref().and_then(Identity::checked),
             step: None,
         };
         let rejection = Rejection {

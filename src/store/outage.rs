@@ -1,8 +1,9 @@
 //! What is said while a store cannot be reached, and when to try again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
 
 use super::StoreError;
 
@@ -35,5 +36,45 @@ impl Outage {
     /// What to say without trying; `None` when it is time to try.
     pub fn answer(&self) -> Option<StoreError> {
         (Instant::now() < self.retry_at).then(|| self.error.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paused_time::for_each_seed;
+
+    /// How long whoever asks all the time is answered without an attempt.
+    async fn until_the_next_attempt(outage: &Outage) -> Duration {
+        let since = Instant::now();
+        while let Some(error) = outage.answer() {
+            assert_eq!(error.to_string(), StoreError::Busy.to_string());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        since.elapsed()
+    }
+
+    #[test]
+    fn attempts_become_rarer_up_to_one_or_two_seconds() {
+        for_each_seed(5, async |seed| {
+            fastrand::seed(seed);
+            let mut outage = None;
+            let mut pauses = Vec::new();
+            for _ in 0..12 {
+                let next = Outage::after(outage.take(), StoreError::Busy);
+                pauses.push(until_the_next_attempt(&next).await);
+                outage = Some(next);
+            }
+            let milliseconds = |range: std::ops::RangeInclusive<u64>, pause: Duration| {
+                range.contains(&u64::try_from(pause.as_millis()).unwrap())
+            };
+            // Each is spread by up to its own length, so that fenceposts do not come all at once.
+            assert!(milliseconds(20..=41, pauses[0]), "{pauses:?}");
+            assert!(milliseconds(40..=81, pauses[1]), "{pauses:?}");
+            assert!(
+                pauses[6..].iter().all(|pause| milliseconds(1000..=2001, *pause)),
+                "{pauses:?}"
+            );
+        });
     }
 }

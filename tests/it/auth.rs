@@ -8,6 +8,7 @@ mod jwt;
 mod operators;
 mod ownership;
 mod policy;
+mod record;
 mod reload;
 mod streams;
 mod tls;

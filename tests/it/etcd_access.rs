@@ -80,6 +80,27 @@ async fn a_user_is_let_in_by_its_password() {
     }
 }
 
+/// As that of Postgres is: nobody has to restart anything.
+#[tokio::test]
+async fn a_password_that_is_changed_is_read_anew() {
+    let (mut etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    etcd.enable_auth("", "s3cret");
+    let file = etcd.directory().join("password");
+    std::fs::write(&file, "s3cret\n").expect("the file is written");
+    let (url, path) = (etcd.url(), file.display().to_string());
+    let flags = ["--authority", &url, "--etcd-user", "app", "--etcd-password-file", &path];
+    let server = Fencepost::with(&store, &flags).await;
+    let client = server.client();
+    let acquired =
+        async |name: &str| answer(client.acquire(name, &serde_json::json!({}))).await.status == 201;
+    assert!(acquired("before").await);
+    etcd.change_password("an0ther");
+    eventually("the old one is good no more", || async { !acquired("between").await }).await;
+    std::fs::write(&file, "an0ther\n").expect("the file is written");
+    eventually("the new one is found", || async { acquired("after").await }).await;
+    assert!(!server.log().contains("an0ther"), "{}", server.log());
+}
+
 /// `fencepost check` needs no more rights than `serve` does.
 #[tokio::test]
 async fn a_user_that_sees_only_its_prefix_can_check() {

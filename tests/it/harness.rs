@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod fencepost;
 pub mod holder;
 pub mod http;
+pub mod http2;
 pub mod locks;
 pub mod pgbouncer;
 pub mod postgres;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::harness::{
     access::Access,
@@ -169,4 +170,81 @@ async fn each_identity_has_its_own_connections_and_requests() {
     .await;
     let other = Client::new(&server.address).bearing(&modest);
     assert_eq!(answer(other.read("k")).await.status, 404);
+}
+
+/// What strangers send is turned away, and takes nothing from those who are known.
+#[tokio::test]
+async fn strangers_have_requests_of_their_own() {
+    let (store, access) = (TestStore::sqlite(), Access::new());
+    let token = access.token("orders");
+    let tokens = access.path("tokens");
+    let flags = ["--tokens-file", &tokens, "--max-requests-per-second", "2"];
+    let server = Fencepost::with(&store, &flags).await;
+    let (stranger, known) = (server.client(), server.client().bearing(&token));
+    eventually("a flood of strangers is turned away", || {
+        let request = stranger.read("k");
+        async {
+            let answer = answer(request).await;
+            assert_eq!(answer.header("connection"), Some("close"));
+            if answer.status == 429 {
+                assert_over_limit(&answer, "requests");
+            }
+            answer.status == 429
+        }
+    })
+    .await;
+    assert_eq!(answer(known.read("k")).await.status, 404);
+    let scraped = answer(server.admin_client().get("/metrics")).await.text();
+    let series = "fencepost_over_limit_total{limit=\"requests\",whose=\"strangers\"} 1";
+    assert!(scraped.contains(series), "{scraped}");
+}
+
+/// Sends the head of a put, and half of its body.
+async fn half_a_body(server: &Fencepost, bearer: &str, bytes: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(&server.address).await.expect("it listens");
+    let head = format!(
+        "PUT /v1/resources/half HTTP/1.1\r\nHost: test\r\nX-Fencing-Token: 5\r\n\
+         Authorization: Bearer {bearer}\r\nContent-Length: {}\r\n\r\n",
+        2 * bytes
+    );
+    stream.write_all(head.as_bytes()).await.expect("it is sent");
+    stream.write_all(&vec![b'x'; bytes]).await.expect("it is sent");
+    stream
+}
+
+#[tokio::test]
+async fn bytes_of_bodies_that_are_being_received() {
+    let (store, access) = (TestStore::sqlite(), Access::new());
+    let (greedy, modest) = (access.token("greedy"), access.token("modest"));
+    let tokens = access.path("tokens");
+    let flags = ["--tokens-file", &tokens, "--identity-bodies", "1MiB", "--max-bodies", "2MiB"];
+    let server = Fencepost::with(&store, &flags).await;
+    let put = |bearer: &str, kib: usize| {
+        let client = server.client().bearing(bearer);
+        let request = client.request(reqwest::Method::PUT, "/v1/resources/k");
+        request.header("X-Fencing-Token", 5).body(vec![b'x'; kib << 10])
+    };
+    assert_eq!(answer(put(&greedy, 900)).await.status, 201);
+    // What counts is what has come, not what was announced.
+    let half = half_a_body(&server, &greedy, 500 << 10).await;
+    eventually("the other half of the room is not enough", || {
+        let request = put(&greedy, 900);
+        async {
+            let answer = answer(request).await;
+            if answer.status == 429 {
+                assert_over_limit(&answer, "bodies");
+            }
+            answer.status == 429
+        }
+    })
+    .await;
+    assert_eq!(answer(put(&greedy, 300)).await.status, 200, "there is some room left");
+    assert_eq!(answer(put(&greedy, 4)).await.status, 200, "small ones always pass");
+    assert_eq!(answer(put(&modest, 900)).await.status, 200, "nor does anybody else notice");
+    drop(half);
+    eventually("there is room again", || {
+        let request = put(&greedy, 900);
+        async { answer(request).await.status == 200 }
+    })
+    .await;
 }

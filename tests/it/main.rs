@@ -87,6 +87,7 @@ mod secrets_of_a_run;
 mod seq;
 mod settings;
 mod slow_clients;
+mod slow_http2;
 mod store_locks;
 mod traces;
 mod trust;

@@ -59,7 +59,7 @@ on_each_store! {
         assert_eq!(rejection, json!({
             "key": "orders/42", "scope": "orders", "reason": "stale-token", "token": 7, "mark": 9,
             "seq": 3, "client": "billing-7", "trace": "0af7651916cd43dd8448eb211c80319c",
-            "decided_by": "cache", "overtaken_by": null,
+            "decided_by": "cache", "overtaken_by": null, "identity": null,
         }));
 
         // The trace goes on, under a step of our own.

@@ -5,7 +5,9 @@ const EPOCH = 1n << 48n;
 const lagOf = (r) =>
   r.token !== null && r.mark !== null && BigInt(r.mark) > BigInt(r.token) ? BigInt(r.mark) - BigInt(r.token) : null;
 
-const who = (r) => (r.client ? `“${visible(r.client)}”` : "A client that gave no name");
+const said = (r) => (r.client ? `“${visible(r.client)}”` : "A client that gave no name");
+// What was proved comes first; what a client says of itself anybody can say.
+const who = (r) => (r.identity ? `${visible(r.identity)} (${r.client ? said(r) : "no name given"})` : said(r));
 
 const what = (r) => (r.key === null ? "something" : `“${visible(r.key)}”`);
 
@@ -108,7 +110,7 @@ function explanation(r) {
   section("What to do", todo);
   const facts = [
     ["time", r.at], ["reason", r.reason], ["key", r.key], ["scope", r.scope], ["token", r.token], ["mark", r.mark],
-    ["seq", r.seq], ["client", r.client], ["peer", r.peer], ["trace", r.trace], ["overtaken by", r.overtaken_by],
+    ["seq", r.seq], ["identity", r.identity], ["client", r.client], ["peer", r.peer], ["trace", r.trace], ["overtaken by", r.overtaken_by],
     ["refused by", JUDGES[r.decided_by] ?? r.decided_by],
   ];
   const list = element("dl", { class: "facts" });

@@ -100,7 +100,7 @@ function row(r, isNew) {
     element("span", { class: "reason", "data-kind": r.decided_by === "input" ? "input" : KINDS[r.reason] ?? "fence" }, r.reason),
     element("span", { class: "key", dir: "auto" }, key),
     against,
-    element("span", { class: "client", dir: "auto" }, r.client === null ? r.peer ?? "–" : visible(r.client)));
+    element("span", { class: "client", dir: "auto" }, visible(r.identity ?? r.client ?? r.peer ?? "–")));
   button.setAttribute("aria-haspopup", "dialog");
   button.rejection = r;
   return element("li", {}, button);

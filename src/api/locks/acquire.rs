@@ -119,7 +119,7 @@ impl<'a> From<&'a Grant> for Granted<'a> {
 pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     // As with every body: it is taken off the wire even if the rest is no good.
-    let body = api.receive(&parts.headers, body).await;
+    let body = api.receive(&parts, body).await;
     let name = super::name(&parts.uri, &parts.headers)?;
     let access = api.access(&parts.extensions);
     let locks = api.guarded.locks(access.lock(&name)?)?;

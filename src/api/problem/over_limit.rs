@@ -14,9 +14,12 @@ impl From<OverLimit> for Problem {
             Limited::Locks => "locks are held or asked for",
             Limited::Waiters => "requests wait for a lock",
             Limited::Streams => "connections hold or watch a lock",
+            Limited::Bodies => "bytes of bodies are on their way",
         };
         let detail = match whose {
-            Whose::Total => format!("nothing was changed: as many {what} as may; try again later"),
+            Whose::Total | Whose::Strangers => {
+                format!("nothing was changed: as many {what} as may; try again later")
+            }
             Whose::Identity => format!(
                 "nothing was changed: as many {what} as one identity may have; try again later"
             ),

@@ -71,8 +71,9 @@ impl Keys {
 
 impl KeySet {
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let set: JwkSet =
-            serde_json::from_slice(text).map_err(|error| format!("not a JWKS: {error}"))?;
+        // The error itself might repeat what is there: a secret, if it is the wrong file.
+        let set: JwkSet = serde_json::from_slice(text)
+            .map_err(|error| format!("line {}: not a JWKS", error.line().max(1)))?;
         let keys: Vec<Key> = set.keys.iter().filter_map(Key::of).collect();
         if keys.is_empty() {
             return Err("there is no key among them that can check a signature".into());

@@ -16,7 +16,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use etcd_client::{Client, ConnectOptions, Error, TlsOptions};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::trouble::Trouble;
+use super::{trouble::Trouble, user::User};
 
 /// How long a request may take, over all members: longer than an election.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,18 +37,14 @@ pub struct Members {
 struct Member {
     /// `https://host:port`
     url: String,
-    user: Option<(String, String)>,
+    user: Option<User>,
     options: ConnectOptions,
     client: Mutex<Option<Client>>,
 }
 
 impl Members {
     /// `addresses` as `host:port`. Connects when it is first needed.
-    pub fn new(
-        addresses: &[String],
-        tls: Option<TlsOptions>,
-        user: Option<(String, String)>,
-    ) -> Self {
+    pub fn new(addresses: &[String], tls: Option<TlsOptions>, user: Option<User>) -> Self {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_DEADLINE)
@@ -178,8 +174,9 @@ impl Member {
         }
         let client = match &self.user {
             None => Client::connect([&self.url], Some(self.options.clone())).await?,
-            Some((name, password)) => {
-                let options = self.options.clone().with_user(name, password);
+            Some(user) => {
+                let password = user.password.now()?;
+                let options = self.options.clone().with_user(&user.name, password);
                 match Client::connect([&self.url], Some(options)).await {
                     // Nobody has to say who they are here. As etcd's own clients do.
                     Err(Error::GRpcStatus(status))

@@ -46,7 +46,13 @@ impl From<Error> for Trouble {
             code::NOT_FOUND if said.contains("lease") => Self::NoSuchLease,
             code::FAILED_PRECONDITION if said.contains("lease already exists") => Self::LeaseExists,
             code::UNAUTHENTICATED => Self::Stranger(said),
-            code::INVALID_ARGUMENT if said.contains("user name is empty") => Self::Stranger(said),
+            // The second: the password was changed since, and perhaps in its file, too.
+            code::INVALID_ARGUMENT
+                if said.contains("user name is empty")
+                    || said.contains("authentication failed") =>
+            {
+                Self::Stranger(said)
+            }
             code::INVALID_ARGUMENT
             | code::PERMISSION_DENIED
             | code::FAILED_PRECONDITION

@@ -39,7 +39,7 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
         }));
     }
     if access.authenticates() {
-        findings.push(policy(access.policy.as_deref()));
+        findings.push(policy(access.policy.as_deref(), access.ways()));
     }
     findings
 }
@@ -122,7 +122,7 @@ fn tokens(path: &Path) -> Finding {
     })
 }
 
-fn policy(path: Option<&Path>) -> Finding {
+fn policy(path: Option<&Path>, ways: usize) -> Finding {
     let subject = Subject::Policy;
     let Some(path) = path else {
         return Finding::doubtful(
@@ -140,6 +140,14 @@ fn policy(path: Option<&Path>) -> Finding {
         } else if mode & 0o022 != 0 {
             let hint = format!("chmod go-w {}", path.display());
             Finding::bad(subject, "others may write to it, and so give themselves rights", hint)
+        } else if let Some(number) = policy.first_by_any_way().filter(|_| ways > 1) {
+            Finding::doubtful(
+                subject,
+                format!(
+                    "rule {number} is for whoever gets that name, be it by a token, a certificate or a JWT"
+                ),
+                "say in each rule `by` what its identity is proved, as in docs/access.md",
+            )
         } else if policy.grants_everywhere(Right::Admin) {
             Finding::good(subject, format!("{} rules", policy.rules()))
         } else {

@@ -99,3 +99,49 @@ async fn a_full_queue_says_so_and_drops_nothing_that_it_took() {
     assert_eq!(keys(&Gatherer::new(256).next(&mut jobs).await), [0, 1, 2]);
     assert_eq!(queue.depth(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn as_many_as_came_together_are_waited_for_while_some_come() {
+    let (queue, mut jobs) = Queue::new(100);
+    let mut gatherer = Gatherer::new(256);
+    (0..4).for_each(|number| submit(&queue, put(number, 1)));
+    assert_eq!(keys(&gatherer.next(&mut jobs).await), [0, 1, 2, 3]);
+    submit(&queue, put(4, 1));
+    for number in 5..8 {
+        let answered_just_now = queue.clone();
+        tokio::spawn(async move { submit(&answered_just_now, put(number, 1)) });
+    }
+    assert_eq!(keys(&gatherer.next(&mut jobs).await), [4, 5, 6, 7]);
+}
+
+/// How often it looks if each look finds as many as `found` says; time stands still meanwhile.
+async fn looks(expected: usize, found: impl Fn(usize) -> usize) -> usize {
+    let mut looks = 0;
+    linger(expected, || {
+        looks += 1;
+        found(looks)
+    })
+    .await;
+    looks
+}
+
+#[tokio::test(start_paused = true)]
+async fn lingering_ends_with_what_was_expected_or_when_it_brings_no_more() {
+    assert_eq!(looks(3, |_| 3).await, 1);
+    assert_eq!(looks(5, |look| look).await, 5);
+    assert_eq!(looks(5, |_| 1).await, 1 + VAIN_LOOKS as usize);
+    // One that brings something makes up for one that brought nothing.
+    assert_eq!(looks(5, |look| look.div_ceil(2)).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lingering_ends_in_time() {
+    let clock = tokio::spawn(async {
+        loop {
+            tokio::time::advance(LONGEST_PAUSE / 4).await;
+        }
+    });
+    let looks = looks(1000, |look| look).await;
+    clock.abort();
+    assert!((2..=10).contains(&looks), "{looks}");
+}

@@ -19,11 +19,11 @@ use crate::{
 /// ?1 the rows, as JSON.
 const APPEND: &str = "
 INSERT INTO rejections (fencepost, number, at, key, scope, reason, token, mark, seq, client, peer,
-                        trace, decided_by, overtaken_by)
+                        trace, decided_by, overtaken_by, identity)
 SELECT value ->> 'fencepost', value ->> 'number', value ->> 'at', value ->> 'key',
        value ->> 'scope', value ->> 'reason', value ->> 'token', value ->> 'mark', value ->> 'seq',
        value ->> 'client', value ->> 'peer', value ->> 'trace', value ->> 'decided_by',
-       value ->> 'overtaken_by'
+       value ->> 'overtaken_by', value ->> 'identity'
 FROM json_each(?1) WHERE true
 ON CONFLICT DO NOTHING";
 

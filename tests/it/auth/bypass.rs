@@ -4,6 +4,7 @@ use crate::harness::{
     access::Access,
     fencepost::Fencepost,
     http::{Client, answer, raw, send, status},
+    http2::Connection,
     store::TestStore,
 };
 
@@ -209,8 +210,68 @@ async fn pages_of_other_sites_are_not_answered_where_nobody_has_to_prove_anythin
     let store = TestStore::sqlite();
     let server = Fencepost::with(&store, &["--authority", "store"]).await;
     let client = server.client();
-    for (site, expected) in [("cross-site", 403), ("same-site", 403), ("none", 201)] {
-        let asked = client.acquire(site, &serde_json::json!({})).header("Sec-Fetch-Site", site);
-        assert_eq!(answer(asked).await.status, expected, "{site}");
+    let own = format!("http://{}", server.address);
+    for (header, value, expected) in [
+        ("Sec-Fetch-Site", "cross-site", 403),
+        ("Sec-Fetch-Site", "same-site", 403),
+        ("Sec-Fetch-Site", "none", 201),
+        ("Origin", "http://evil.example", 403),
+        ("Origin", "null", 403),
+        ("Origin", &own, 201),
+    ] {
+        let name = format!("{header}-{}", value.len());
+        let asked = client.acquire(&name, &serde_json::json!({})).header(header, value);
+        assert_eq!(answer(asked).await.status, expected, "{header}: {value}");
     }
+}
+
+/// A site may have its own name lead to 127.0.0.1: to its browser that is the site itself.
+#[tokio::test]
+async fn nor_are_pages_under_a_name_that_leads_here() {
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    let as_chrome = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nAccept-Language: en\r\n";
+    let as_curl = "User-Agent: curl/8.5.0\r\n";
+    for (host, headers, expected) in [
+        ("evil.example:7420", as_chrome, 403),
+        ("evil.example:7420", "Accept-Language: *\r\n", 403),
+        ("localhost:7420", as_chrome, 404),
+        ("127.0.0.1:7420", as_chrome, 404),
+        ("fence:7420", as_chrome, 404),
+        ("fence.shop.svc.cluster.local:7420", as_curl, 404),
+        ("evil.example:7420", as_curl, 404),
+    ] {
+        let request = format!(
+            "GET /v1/resources/k HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n"
+        );
+        let said = raw(&server.address, request).await;
+        assert_eq!(status(&said), expected, "{host} {headers}: {said}");
+    }
+}
+
+/// Over HTTP/1.1 each of them ends with its answer.
+#[tokio::test]
+async fn over_http_2_too_strangers_do_not_keep_a_connection() {
+    let (_store, _access, server, token) = guarded().await;
+    let mut stranger = Connection::open(&server.address, 65_535).await;
+    let mut answers = 0;
+    while let Some((status, _)) = stranger.get("/v1/resources/orders/1", &[]).await {
+        assert_eq!(status, 401);
+        answers += 1;
+        assert!(answers < 1000, "it goes on for ever");
+    }
+    assert!(answers > 1, "a mistake or two are nothing");
+    stranger.until_closed().await;
+
+    // One connection may carry many: where somebody is known, the others do not end it.
+    let mut shared = Connection::open(&server.address, 65_535).await;
+    let bearer = format!("Bearer {token}");
+    let known = [("Authorization", bearer.as_str())];
+    for _ in 0..100 {
+        let (status, _) = shared.get("/v1/resources/orders/1", &known).await.expect("an answer");
+        assert_eq!(status, 404);
+        let (status, _) = shared.get("/v1/resources/orders/1", &[]).await.expect("an answer");
+        assert_eq!(status, 401);
+    }
+    assert!(shared.is_open());
 }

@@ -122,6 +122,25 @@ fn check_looks_at_everything_that_access_depends_on() {
     );
     assert_eq!(findings(&guarded), (Some(0), good));
 
+    // Whoever gets a certificate for the name is the one with the token, unless the rule says how.
+    let authority = access.path("ca.pem");
+    let both = [&guarded[..], &["--tls-client-ca", &authority]].concat();
+    assert_eq!(findings(&both).1["policy"], "warning");
+    let rule = "[[rule]]\nidentity = \"orders\"\nby = [\"token\"]\nprefixes = [\"\"]\n";
+    access.write("policy", format!("{rule}rights = [\"read\"]\n"));
+    assert_eq!(findings(&both).1["policy"], "ok");
+
+    let line = fs::read(&tokens).unwrap();
+    access.write("tokens", "# nothing\n");
+    assert_eq!(findings(&guarded).1["tokens"], "failed");
+    access.write("tokens", "nobody\n");
+    assert_eq!(findings(&guarded).1["tokens"], "warning");
+    access.write("tokens", line);
+    access.write("policy", "rule = []\n");
+    assert_eq!(findings(&guarded).1["policy"], "warning");
+    access.write("policy", "");
+    assert_eq!(findings(&guarded).1["policy"], "failed");
+
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o666)).unwrap();
     let (code, found) = findings(&guarded);
     assert_eq!((code, &found["tokens"]), (Some(1), &"failed".into()));

@@ -40,8 +40,11 @@ fn what_makes_no_sense_is_refused() {
     let access = Access::new();
     access.token("orders");
     let tokens = access.path("tokens");
+    let empty = access.write("empty", "# nothing\n");
     for (flags, word) in [
         (&["--tls-cert", "a"][..], "--tls-key"),
+        (&["--tokens-file", &empty], "there is no token in it"),
+        (&["--tokens-file", &tokens, "--policy", &empty], "there is no rule in it"),
         (&["--tls-client-ca", "a"], "--tls-cert"),
         (&["--admin-tls"], "--tls-cert"),
         (&["--policy", "a"], "--tokens-file"),

@@ -194,3 +194,33 @@ async fn keys_at_an_address_are_asked_for_when_they_change_and_kept_when_it_is_a
     .await;
     assert_eq!(status(&client, &first.token(&claims)).await, 401);
 }
+
+/// The issuer may give any name, also that of somebody who has a token.
+#[tokio::test]
+async fn a_rule_for_tokens_is_not_for_jwts() {
+    let (store, access, issuer) = (TestStore::sqlite(), Access::new(), Issuer::new("one"));
+    let token = access.token("orders");
+    let keys = access.write("keys", issuer.jwks());
+    let rule = |by: &str, prefix: &str| {
+        format!(
+            "[[rule]]\nidentity = \"orders\"\n{by}prefixes = [\"{prefix}\"]\n\
+             rights = [\"read\", \"lock\"]\n"
+        )
+    };
+    let policy = [rule("by = [\"token\"]\n", "orders/"), rule("", "both/")].concat();
+    let policy = access.write("policy", policy);
+    let tokens = access.path("tokens");
+    let flags = ["--tokens-file", &tokens, "--policy", &policy, "--authority", "store"];
+    let jwt = ["--jwt-keys", &keys, "--jwt-issuer", Issuer::NAME];
+    let audience = ["--jwt-audience", Issuer::AUDIENCE];
+    let server = Fencepost::with(&store, &[&flags[..], &jwt, &audience].concat()).await;
+    let by_token = server.client().bearing(&token);
+    let by_jwt = server.client().bearing(&issuer.token(&Issuer::claims("orders")));
+    assert_eq!(answer(by_token.read("orders/1")).await.status, 404);
+    assert_eq!(answer(by_jwt.read("orders/1")).await.status, 403);
+    assert_eq!(answer(by_jwt.read("both/1")).await.status, 404);
+    let held = by_token.lock("orders/1", std::time::Duration::from_mins(5)).await;
+    assert_eq!(answer(by_jwt.renew("orders/1", held)).await.status, 403);
+    assert_eq!(answer(by_jwt.release("orders/1", held)).await.status, 403);
+    assert_eq!(answer(by_token.release("orders/1", held)).await.status, 204);
+}

@@ -224,3 +224,46 @@ async fn without_a_policy_whoever_is_known_may_do_all_but_what_operators_do() {
     assert_eq!(status(client.get("/v1/resources")).await, 200);
     assert_eq!(status(client.get("/v1/rejections")).await, 403);
 }
+
+/// Whoever may not write a key leaves nothing behind by writing it badly, either.
+#[tokio::test]
+async fn what_is_malformed_is_recorded_for_those_who_may_write_there() {
+    let scene = Scene::new(&[]).await;
+    let bad_token = |identity: &str, key: &str| {
+        let request = scene.client(identity).request(Method::PUT, &format!("/v1/resources/{key}"));
+        request.header("X-Fencing-Token", "five").header("X-Fencing-Client", "mark-of-the-test")
+    };
+    let bad_batch = |identity: &str| {
+        let request = scene.client(identity).batch(&json!({"writes": []}));
+        request.header("X-Fencing-Client", "mark-of-the-test")
+    };
+    let recorded = async || {
+        let record = answer(scene.server.admin_client().get("/v1/rejections")).await.json();
+        record["rejections"].as_array().unwrap().len()
+    };
+    for (identity, key) in [
+        ("reader", "orders/1"),
+        ("locker", "orders/1"),
+        ("nobody", "orders/1"),
+        ("operator", "orders/1"),
+        ("orders", "carts/1"),
+        ("nobody", "%00"),
+        ("reader", "orders/%zz"),
+    ] {
+        assert_eq!(status(bad_token(identity, key)).await, 403, "{identity} {key}");
+    }
+    let scope = bad_token("orders", "orders/1").header("X-Fencing-Scope", "carts/1");
+    assert_eq!(status(scope).await, 400, "its token is looked at before its scope");
+    assert_eq!(recorded().await, 1);
+    let foreign = scene.client("orders").put("orders/1", 1, "v");
+    let foreign = foreign.header("X-Fencing-Scope", "carts/1").header("X-Fencing-Rule", "none");
+    assert_eq!(status(foreign).await, 403);
+    for identity in ["reader", "nobody", "operator"] {
+        assert_eq!(status(bad_batch(identity)).await, 403, "{identity}");
+    }
+    assert_eq!(recorded().await, 1);
+    assert_eq!(status(bad_token("orders", "orders/1")).await, 400);
+    assert_eq!(status(bad_token("orders", "%00")).await, 400);
+    assert_eq!(status(bad_batch("orders")).await, 400);
+    assert_eq!(recorded().await, 4);
+}

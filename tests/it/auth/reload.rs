@@ -50,7 +50,11 @@ async fn a_broken_file_changes_nothing_and_is_told_loudly() {
     for (name, file, broken) in [
         ("policy", "policy", "[[rule]]\nidentity = \"*\"\nrights = [\"read\"]\n"),
         ("policy", "policy", "nonsense"),
+        ("policy", "policy", ""),
+        ("policy", "policy", "# half of it is not written yet\n"),
         ("tokens", "tokens", "orders:s3cret"),
+        ("tokens", "tokens", ""),
+        ("tokens", "tokens", " \n# half of it is not written yet\n"),
     ] {
         let good = fs::read(access.path(name)).unwrap();
         access.write(name, broken);
@@ -70,4 +74,20 @@ async fn a_broken_file_changes_nothing_and_is_told_loudly() {
 
     access.write("policy", CLOSED);
     eventually("the new one is in force", || async { status(&client).await == 403 }).await;
+}
+
+/// An empty file is no way to say it.
+#[tokio::test]
+async fn that_nobody_may_come_in_or_do_anything_can_be_said() {
+    let (store, access) = (TestStore::sqlite(), Access::new());
+    let token = access.token("orders");
+    access.write("policy", OPEN);
+    let (tokens, policy) = (access.path("tokens"), access.path("policy"));
+    let server = Fencepost::with(&store, &["--tokens-file", &tokens, "--policy", &policy]).await;
+    let client = server.client().bearing(&token);
+    assert_eq!(status(&client).await, 404);
+    access.write("policy", "rule = []\n");
+    eventually("everything is forbidden", || async { status(&client).await == 403 }).await;
+    access.write("tokens", "nobody\n");
+    eventually("nobody is known", || async { status(&client).await == 401 }).await;
 }

@@ -50,6 +50,7 @@ impl Access {
         let text = fs::read_to_string(self.path("tokens")).expect("the tokens");
         let start = format!("{identity}:");
         let rest: Vec<&str> = text.lines().filter(|line| !line.starts_with(&start)).collect();
+        let rest = if rest.is_empty() { vec!["nobody"] } else { rest };
         self.write("tokens", rest.join("\n") + "\n");
     }
 }

@@ -104,6 +104,17 @@ impl Etcd {
         self.credentials.push("--user=root:root".into());
     }
 
+    /// Of the user `app`.
+    pub fn change_password(&self, password: &str) {
+        let path = self.directory.join("new-password");
+        std::fs::write(&path, format!("{password}\n")).expect("a file");
+        let mut command = self.ctl_command();
+        command.args(["user", "passwd", "app", "--interactive=false"]);
+        command.stdin(std::fs::File::open(path).expect("the file"));
+        let output = command.output().expect("etcdctl runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -11,9 +11,7 @@ pub const COLUMNS: [&str; 8] =
 pub fn of_table(rejection: &Value) -> Value {
     let mut row = rejection.clone();
     row["lag"] = lag(rejection).map_or(Value::Null, |lag| json!(lag));
-    if row["client"].is_null() {
-        row["client"] = row["peer"].take();
-    }
+    row["client"] = who(rejection);
     row
 }
 
@@ -29,17 +27,27 @@ pub fn line(rejection: &Value) -> String {
         value => format!("{words} {value}"),
     };
     let behind = lag(rejection).map(|lag| format!(" ({lag} behind)")).unwrap_or_default();
-    let who = if rejection["client"].is_null() { "peer" } else { "client" };
+    let who = printable(who(rejection).as_str().unwrap_or_default()).replace('\n', "\\n");
+    let by = if who.is_empty() { who } else { format!("  by {who}") };
     [
         format!("{}  {:<16}  {}", text("at"), text("reason"), text("key")),
         known("token", "  token"),
         known("seq", " seq"),
         known("mark", "  mark"),
         behind,
-        known(who, "  by"),
+        by,
         known("overtaken_by", "  overtaken by"),
     ]
     .concat()
+}
+
+/// What was proved, and what the client says of itself; or else where it is.
+fn who(rejection: &Value) -> Value {
+    match (rejection["identity"].as_str(), rejection["client"].as_str()) {
+        (Some(identity), Some(client)) => json!(format!("{identity} ({client})")),
+        (Some(name), None) | (None, Some(name)) => json!(name),
+        (None, None) => rejection["peer"].clone(),
+    }
 }
 
 fn lag(rejection: &Value) -> Option<i64> {
@@ -64,6 +72,18 @@ mod tests {
              (3 behind)  by billing\\r-7  overtaken by billing-8"
         );
         assert_eq!(of_table(&rejection)["lag"], 3);
+    }
+
+    #[test]
+    fn who_it_is_comes_before_what_they_say() {
+        let of = |identity: Option<&str>, client: Option<&str>| {
+            let rejection = json!({"identity": identity, "client": client, "peer": "10.1.2.3:5"});
+            who(&rejection).as_str().unwrap().to_owned()
+        };
+        assert_eq!(of(Some("orders"), Some("billing-7")), "orders (billing-7)");
+        assert_eq!(of(Some("orders"), None), "orders");
+        assert_eq!(of(None, Some("billing-7")), "billing-7");
+        assert_eq!(of(None, None), "10.1.2.3:5");
     }
 
     #[test]

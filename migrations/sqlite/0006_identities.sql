@@ -1,0 +1,2 @@
+-- Who was refused, as they have proved it. As in migrations/postgres.
+ALTER TABLE rejections ADD COLUMN identity TEXT;

@@ -1,0 +1,121 @@
+//! Bodies on their way in and out, counted by the room that they take.
+
+use std::{
+    error::Error,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    response::Response,
+};
+use hyper::body::{Frame, SizeHint};
+
+use crate::{
+    auth::Identity,
+    limits::{Limits, Load, OverLimit, SMALL},
+};
+
+/// A request's body, which is refused where there is no room for more of it.
+pub struct Incoming<'a> {
+    pub body: &'a mut Body,
+    pub limits: &'a Limits,
+    pub who: Option<&'a Identity>,
+    pub received: u64,
+    /// `None` as long as it is small.
+    pub load: Option<Load>,
+}
+
+impl Incoming<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), OverLimit> {
+        self.received = self.received.saturating_add(bytes as u64);
+        if self.received <= SMALL {
+            return Ok(());
+        }
+        let load = self.load.get_or_insert_with(|| self.limits.load(self.who));
+        self.limits.grow(load, self.received)
+    }
+}
+
+impl HttpBody for Incoming<'_> {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = match ready!(Pin::new(&mut *self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            None => return Poll::Ready(None),
+        };
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        Poll::Ready(Some(self.grow(bytes).map(|()| frame).map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer that is there as a whole counts until its client has taken it. `may_refuse`: nothing has
+/// been changed that the client must hear of.
+pub fn outgoing(
+    answer: Response,
+    limits: &Limits,
+    who: Option<&Identity>,
+    may_refuse: bool,
+) -> Result<Response, OverLimit> {
+    let bytes = answer.body().size_hint().exact().unwrap_or_default();
+    if bytes <= SMALL {
+        return Ok(answer);
+    }
+    let mut load = limits.load(who);
+    if may_refuse {
+        limits.grow(&mut load, bytes)?;
+    } else {
+        load.grow_anyway(bytes);
+    }
+    Ok(answer.map(|body| Body::new(Outgoing { body, load: Some(load) })))
+}
+
+struct Outgoing {
+    body: Body,
+    load: Option<Load>,
+}
+
+impl HttpBody for Outgoing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        // What has a length is one piece, and may stay in a buffer when the body is gone.
+        let last = self.body.is_end_stream();
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| {
+                frame.map_data(|bytes| match self.load.take_if(|_| last) {
+                    Some(load) => load.of(bytes),
+                    None => bytes,
+                })
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
