@@ -35,8 +35,9 @@ fuzz: setup ## Random input for the parsers and the fold of a batch; MINUTES=5
 test-it: setup ## The part with real servers
 	cargo test --locked --test it
 
-# Six short rounds, and the checks themselves against stores that are broken on purpose.
-test-chaos: setup ## Two minutes of faults, and the checks that judge them
+# Seven short rounds, and the checks themselves against stores that are broken on purpose. Needs root: it has
+# a network and mounts of its own.
+test-chaos: setup ## Three minutes of faults, and the checks that judge them
 	cargo test --locked --test chaos
 
 # Prints seeds; one of them alone plays that round once more.

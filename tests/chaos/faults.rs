@@ -113,7 +113,7 @@ impl Nemesis {
                 Kind::PartitionMembers => network::join(),
                 Kind::SpoilFront | Kind::SpoilStoreLink | Kind::SpoilEtcdLink => {
                     for link in links(kind, stage, place) {
-                        if matches!(lost, Lost::Both) {
+                        if !matches!(lost, Lost::Answers) {
                             // What was on its way never arrives.
                             link.set(Weather::Cut);
                         }
@@ -151,11 +151,11 @@ async fn replace(stage: &mut Stage, place: usize) {
 }
 
 fn weather(random: &mut Rng) -> Weather {
-    match random.u8(..5) {
+    match random.u8(..6) {
         0 => Weather::Cut,
         1 => Weather::Stalled,
-        2 => Weather::AnswersStalled,
-        3 => Weather::RequestsStalled,
+        2 | 3 => Weather::AnswersStalled,
+        4 => Weather::RequestsStalled,
         _ => Weather::Delayed(Duration::from_millis(random.u64(20..400))),
     }
 }
@@ -225,11 +225,11 @@ async fn fail_over(stage: &mut Stage, random: &mut Rng) {
         // What is acknowledged from now on, the standby never hears of.
         standby.link.set(Weather::Cut);
         tokio::time::sleep(Duration::from_millis(random.u64(100..800))).await;
-        if random.bool() {
-            // Whoever waits for the standby is told that it need not, or ended.
-            let cancels = random.bool();
-            let how = if cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
-            end_sessions(stage, how).await;
+        // Whoever waits for the standby is told that it need not, or ended.
+        match random.u8(..4) {
+            0 => {}
+            1 => end_sessions(stage, "pg_terminate_backend").await,
+            _ => end_sessions(stage, "pg_cancel_backend").await,
         }
     }
     stage.fail_over().await;

@@ -193,9 +193,9 @@ impl<'a, S: Service> Worker<'a, S> {
         .await;
     }
 
-    /// With a token that nobody was ever given.
+    /// With a token that nobody was ever given, of an epoch that never comes.
     async fn forge(&mut self, held: &Held) {
-        let forged = Held { lock: held.lock.clone(), token: held.token + (1 << 40) };
+        let forged = Held { lock: held.lock.clone(), token: held.token | 1 << 61 };
         let value = Some(self.new_name());
         let write = self.scoped(&forged, item(&held.lock, 0), value);
         self.ask(Request::Write(write)).await;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How much is looked at before a search is given up.
-const PATIENCE: usize = 60_000_000;
+const PATIENCE: usize = 6_000_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Searched {

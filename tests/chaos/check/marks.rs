@@ -69,8 +69,8 @@ pub fn check(history: &History, findings: &mut Findings) {
     held_against_what_was_known(history, &known_to, findings);
 }
 
-/// The mark that a stale token is held against is no lower than those of its key and of its scope, as the
-/// fencepost that refuses it has told them before.
+/// The mark that a stale token is held against is no lower than that of its key, as the fencepost that
+/// refuses it has told it before. (Of the scope it may know less, if it has been started anew since.)
 fn held_against_what_was_known(
     history: &History,
     known_to: &HashMap<(usize, &str), Known<&str>>,
@@ -81,19 +81,14 @@ fn held_against_what_was_known(
         let Some(write) = op.writes().get(*index).filter(|_| reason == "stale-token") else {
             continue;
         };
-        for key in [Some(&write.key), write.scope.as_ref()].into_iter().flatten() {
-            let known = known_to.get(&(op.via, key.as_str()));
-            if let Some((higher, witness)) = known.and_then(|known| known.before(op.from))
-                && *mark < higher
-            {
-                let name = &op.name;
-                findings.add(
-                    Promise::I2,
-                    format!(
-                        "{name} was held against {mark}, after {witness} had {higher} of {key}"
-                    ),
-                );
-            }
+        let (name, key) = (&op.name, &write.key);
+        let known = known_to.get(&(op.via, key.as_str()));
+        if let Some((higher, witness)) = known.and_then(|known| known.before(op.from))
+            && *mark < higher
+        {
+            let what =
+                format!("{name} was held against {mark}, after {witness} had {higher} of {key}");
+            findings.add(Promise::I2, what);
         }
     }
 }
