@@ -265,6 +265,10 @@ impl<'a, S: Service> Worker<'a, S> {
             let value = put.then(|| self.new_name());
             writes.push(self.scoped(held, item(&held.lock, number), value));
         }
+        // By its key's own mark alone: that is one statement, and another way through the store.
+        if !batch && self.random.u8(..4) == 0 {
+            writes[0].scope = None;
+        }
         let earlier = writes[0].clone();
         if batch && self.random.u8(..5) == 0 {
             // One that cannot pass, perhaps after others that could: none may.
@@ -273,6 +277,10 @@ impl<'a, S: Service> Worker<'a, S> {
         }
         let request = if batch { Request::Batch(writes) } else { Request::Write(earlier.clone()) };
         let outcome = self.insist(request).await;
+        // Some mesh sends it twice: the second is told what the first was.
+        if !batch && outcome == Step::Fine && self.random.u8(..100) < 25 {
+            self.ask(Request::Write(earlier.clone())).await;
+        }
         // Another one under the same seq, by mistake.
         if !batch && outcome == Step::Fine && earlier.value.is_some() && self.random.u8(..100) < 8 {
             let mistaken = Write { value: Some(self.new_name()), ..earlier.clone() };

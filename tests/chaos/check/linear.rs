@@ -247,7 +247,7 @@ impl<'a> Search<'a> {
         };
         self.trail.push((0, State::new(), None));
         loop {
-            let patience = if self.losable.is_some() { PATIENCE / 100 } else { PATIENCE };
+            let patience = if self.losable.is_some() { PATIENCE / 10 } else { PATIENCE };
             if self.tried.len() > patience / self.steps.len() {
                 return Answer::GivenUp;
             }
