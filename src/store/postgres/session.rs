@@ -45,9 +45,10 @@ SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
        CASE WHEN octet_length(r.value) <= $2 THEN r.content_type END AS content_type
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
-/// Commits something, though nobody reads it, where there are standbys to wait for.
+/// Commits something, though nobody reads it, where there are standbys to wait for. As text: sqlx would
+/// look other types up, by a statement that it prepares, and that a pooler may not find again.
 const WAIT_FOR_STANDBYS: &str = "
-SELECT pg_logical_emit_message(true, 'fencepost', '')
+SELECT pg_logical_emit_message(true, 'fencepost', '')::text
 WHERE current_setting('synchronous_standby_names') <> ''";
 
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
