@@ -27,5 +27,5 @@ pub mod watched;
 pub use self::{
     access::{Access, Denied, Operator, Permit},
     gate::{Gate, Unauthenticated},
-    identity::Identity,
+    identity::{Identity, Way},
 };

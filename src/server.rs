@@ -42,11 +42,10 @@ use tower::ServiceExt;
 
 use self::{
     activity::{Activity, Answering},
-    guest::Guest,
     sending::Sending,
     unsent::Unsent,
 };
-pub use self::{drain::Drain, tls::Tls};
+pub use self::{drain::Drain, guest::Guest, tls::Tls};
 use crate::{auth::gate::Certified, limits::Line};
 
 #[derive(Clone, Debug)]
@@ -227,6 +226,9 @@ async fn serve_connection(
             if let Some(line) = &line {
                 request.extensions_mut().insert(line.clone());
             }
+            if let Some((guest, _)) = &multiplexed {
+                request.extensions_mut().insert(guest.clone());
+            }
             let answers = answers.clone();
             async move {
                 let answer = answers.answer(request).await;
@@ -262,7 +264,12 @@ async fn serve_connection(
         guest.must_leave().await;
         sleep(FAREWELL_TIME).await;
     };
-    tokio::pin!(idle, stalled, asked_to_leave, outstayed);
+    // A head of which the rest does not come is nothing to wait for.
+    let parted = async {
+        stopping.cancelled().await;
+        here.quiet(FAREWELL_TIME).await;
+    };
+    tokio::pin!(idle, stalled, asked_to_leave, outstayed, parted);
     let mut leaving = false;
     let ended = loop {
         tokio::select! {
@@ -271,6 +278,7 @@ async fn serve_connection(
             () = &mut idle => return,
             () = &mut stalled => return,
             () = &mut outstayed => return,
+            () = &mut parted => return,
             () = &mut asked_to_leave, if !leaving => {
                 leaving = true;
                 connection.as_mut().graceful_shutdown();

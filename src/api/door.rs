@@ -18,11 +18,12 @@ use super::{
 };
 use crate::{
     auth::{
-        Access, Identity, Unauthenticated,
+        Access, Identity, Unauthenticated, Way,
         gate::{Certified, SharedGate},
     },
     limits::{Limits, Line},
     metrics::{Metrics, TurnedAway},
+    server::Guest,
 };
 
 /// What the outermost layer of the public listener knows.
@@ -63,7 +64,9 @@ impl Door {
 
     async fn prove(&self, request: &mut Request) -> Result<(), Problem> {
         let Some(gate) = &self.gate else {
-            return browsers::refuse_pages(request, self.on_loopback);
+            browsers::refuse_pages(request, self.on_loopback)?;
+            welcome(request);
+            return Ok(());
         };
         let headers = request.headers();
         let authorization =
@@ -72,6 +75,11 @@ impl Door {
         let Ok(proven) = gate.admit(authorization, certified).await else {
             return Err(self.stranger());
         };
+        if proven.proof.way == Way::Certificate {
+            // A browser shows it by itself, whichever page has sent the request.
+            browsers::refuse_pages(request, false)?;
+        }
+        welcome(request);
         // What comes after this has no business with it, and may write it to a log.
         request.headers_mut().remove(header::AUTHORIZATION);
         let extensions = request.extensions_mut();
@@ -140,6 +148,13 @@ impl Door {
             _ => return,
         };
         self.metrics.access.turned_away[reason].inc();
+    }
+}
+
+/// Their connection stays, whatever others on it are told.
+fn welcome(request: &Request) {
+    if let Some(guest) = request.extensions().get::<Arc<Guest>>() {
+        guest.was_welcome();
     }
 }
 

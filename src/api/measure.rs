@@ -15,6 +15,7 @@ use super::{
     caller::{self, TRACEPARENT},
     door::Asking,
     problem::{Kind, Reported},
+    render,
     route::{self, Route},
     visit::Visit,
 };
@@ -48,6 +49,7 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     }
     let access = Access::of(&door.gate, request.extensions());
     let asking = Asking::by(&request);
+    let is_head = request.method() == Method::HEAD;
     let mut response = match passed {
         Ok(()) => route::answer(api, route, request).await,
         Err(problem) => problem.into_response(),
@@ -59,6 +61,9 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
         response = door.judge_malformed(&access, response);
     }
     response = door.weigh(response, access.identity(), asking);
+    if is_head {
+        response = render::without_body(response);
+    }
     let reported = response.extensions().get::<Reported>();
     let problem = reported.map(|reported| reported.kind);
     door.count(problem);

@@ -1,7 +1,7 @@
 //! Answers: JSON bodies and the headers that every resource answer carries.
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
@@ -36,6 +36,17 @@ pub fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
+}
+
+/// For a HEAD: what a GET would have, but for its body. hyper leaves it out by itself over HTTP/1.1 only.
+pub fn without_body(answer: Response) -> Response {
+    let length = answer.body().size_hint().exact();
+    let mut answer = answer.map(|_| Body::empty());
+    let has_none = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
+    if let Some(length) = length.filter(|_| !has_none) {
+        answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+    }
+    answer
 }
 
 /// `X-Fencing-Mark`, and `ETag` where there is a value.

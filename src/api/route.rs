@@ -5,7 +5,6 @@
 //! as they have come, byte by byte.
 
 use axum::{
-    body::{Body, HttpBody},
     extract::{Request, State},
     http::{HeaderValue, Method, Uri, header},
     response::{IntoResponse, Response},
@@ -95,8 +94,7 @@ pub async fn answer(api: &Api, route: Option<Route>, request: Request) -> Respon
         // What is asked for less often is not given room in every connection.
         _ => Box::pin(less_often(state, route, &method, request)).await,
     };
-    let answer = answer.into_response();
-    if method == Method::HEAD { without_body(answer) } else { answer }
+    answer.into_response()
 }
 
 async fn less_often(
@@ -136,15 +134,6 @@ pub(crate) async fn no_such_route(uri: Uri) -> Problem {
 pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Problem {
     let detail = format!("{method} is not possible at {}; Allow says what is", uri.path());
     Problem::new(Kind::MethodNotAllowed, detail)
-}
-
-fn without_body(answer: Response) -> Response {
-    let length = answer.body().size_hint().exact();
-    let mut answer = answer.map(|_| Body::empty());
-    if let Some(length) = length.filter(|length| *length > 0) {
-        answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
-    }
-    answer
 }
 
 #[cfg(test)]

@@ -98,6 +98,8 @@ impl Desk {
                     link.note(error);
                 }
             }
+            // Its body counts no longer than it is answered.
+            drop(unit);
             // Whoever asked may have hung up. The write stands all the same.
             let _ = reply.send(answer.map_err(EngineError::from));
         }

@@ -1,8 +1,8 @@
 //! Whether a connection brings anybody who is welcome.
 //!
 //! An answer that says `Connection: close` ends its connection, over HTTP/1.1. HTTP/2 has no such
-//! word, and one connection may carry the requests of many: it is ended if the first so many answers
-//! all said it.
+//! word, and one connection may carry the requests of many: it is ended once so many answers have said
+//! it, unless somebody has come in by then.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

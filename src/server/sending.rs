@@ -80,7 +80,7 @@ impl Buf for Piece {
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
         if let Some(waiting) = &self.waiting {
-            waiting.some_was_taken();
+            waiting.some_was_taken(count);
         }
     }
 }

@@ -10,6 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Less than this is no progress: a client could grant a byte at a time, and stay for days.
+const ENOUGH_BYTES: usize = 4 << 10;
+
 /// Of one connection.
 #[derive(Default)]
 pub struct Unsent(Mutex<Pieces>);
@@ -17,8 +20,14 @@ pub struct Unsent(Mutex<Pieces>);
 #[derive(Default)]
 struct Pieces {
     next: u64,
-    /// When some of it was last taken.
-    waiting: HashMap<u64, Instant>,
+    waiting: HashMap<u64, Piece>,
+}
+
+struct Piece {
+    /// When enough of it was last taken.
+    since: Instant,
+    /// The bytes that were taken since.
+    taken: usize,
 }
 
 /// One piece of an answer, until all of it was taken.
@@ -32,14 +41,14 @@ impl Unsent {
         let mut pieces = self.pieces();
         let number = pieces.next;
         pieces.next += 1;
-        pieces.waiting.insert(number, Instant::now());
+        pieces.waiting.insert(number, Piece { since: Instant::now(), taken: 0 });
         Waiting { unsent: self.clone(), number }
     }
 
-    /// Returns when nothing has been taken of some piece for `period`, or for twice that at most.
+    /// Returns when too little has been taken of some piece for `period`, or for twice that at most.
     pub async fn stalled(&self, period: Duration) {
         loop {
-            let oldest = self.pieces().waiting.values().min().copied();
+            let oldest = self.pieces().waiting.values().map(|piece| piece.since).min();
             let waited = oldest.map_or(Duration::ZERO, |since| since.elapsed());
             if waited >= period {
                 return;
@@ -54,8 +63,13 @@ impl Unsent {
 }
 
 impl Waiting {
-    pub fn some_was_taken(&self) {
-        self.unsent.pieces().waiting.insert(self.number, Instant::now());
+    pub fn some_was_taken(&self, bytes: usize) {
+        if let Some(piece) = self.unsent.pieces().waiting.get_mut(&self.number) {
+            piece.taken += bytes;
+            if piece.taken >= ENOUGH_BYTES {
+                *piece = Piece { since: Instant::now(), taken: 0 };
+            }
+        }
     }
 }
 

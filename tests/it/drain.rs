@@ -98,6 +98,7 @@ async fn an_idle_server_ends_quickly() {
         let url = format!("http://{}/v1/resources/k", server.address);
         answer(http_2.get(url)).await;
         let _silent = connect(&server, "").await;
+        let _half_a_head = connect(&server, "GET /v1/lo").await;
 
         let start = Instant::now();
         server.signal(signal);

@@ -95,7 +95,14 @@ async fn a_password_that_is_changed_is_read_anew() {
         async |name: &str| answer(client.acquire(name, &serde_json::json!({}))).await.status == 201;
     assert!(acquired("before").await);
     etcd.change_password("an0ther");
-    eventually("the old one is good no more", || async { !acquired("between").await }).await;
+    let mut number = 0;
+    eventually("the old one is good no more", || {
+        number += 1;
+        let name = format!("between-{number}");
+        let acquired = &acquired;
+        async move { !acquired(&name).await }
+    })
+    .await;
     std::fs::write(&file, "an0ther\n").expect("the file is written");
     eventually("the new one is found", || async { acquired("after").await }).await;
     assert!(!server.log().contains("an0ther"), "{}", server.log());

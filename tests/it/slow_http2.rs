@@ -37,6 +37,27 @@ async fn who_grants_no_room_for_an_answer_is_closed_at_a_deadline() {
     }
 }
 
+/// A byte now and then is no progress.
+#[tokio::test]
+async fn who_grants_a_byte_at_a_time_is_closed_as_well() {
+    let store = TestStore::sqlite();
+    let server = Fencepost::with(&store, IMPATIENT).await;
+    assert_eq!(put_large(&server.client(), "small", 1000).await, 201);
+    let mut lazy = Connection::open(&server.address, 1).await;
+    let (status, mut body) = lazy.get("/v1/resources/small", &[]).await.expect("an answer");
+    assert_eq!(status, 200);
+    let mut taken = 0;
+    while let Some(Ok(part)) = body.data().await {
+        taken += part.len();
+        sleep(Duration::from_millis(50)).await;
+        if body.flow_control().release_capacity(part.len()).is_err() {
+            break;
+        }
+    }
+    assert!((1..1000).contains(&taken), "{taken}");
+    lazy.until_closed().await;
+}
+
 /// A small answer is with the protocol as a whole at once; and something else keeps the connection.
 #[tokio::test]
 async fn nor_does_a_stream_beside_it_help() {

@@ -45,11 +45,11 @@ SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
        CASE WHEN octet_length(r.value) <= $2 THEN r.content_type END AS content_type
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
-/// Commits something, though nobody reads it, where there are standbys to wait for. As text: sqlx would
-/// look other types up, by a statement that it prepares, and that a pooler may not find again.
-const WAIT_FOR_STANDBYS: &str = "
-SELECT pg_logical_emit_message(true, 'fencepost', '')::text
-WHERE current_setting('synchronous_standby_names') <> ''";
+const HAS_STANDBYS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
+
+/// Commits something, though nobody reads it. As text: sqlx would look other types up, by a statement
+/// that it prepares, and that a pooler may not find again.
+const COMMIT_SOMETHING: &str = "SELECT pg_logical_emit_message(true, 'fencepost', '')::text";
 
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
 const LIST: &str = "
@@ -127,26 +127,43 @@ impl PostgresSession {
     async fn confirm_replays(
         &mut self,
         settled: Vec<Result<Settled, StoreError>>,
+        is_over: bool,
     ) -> Vec<Result<Settled, StoreError>> {
         if !settled.iter().any(is_replay) {
             return settled;
         }
-        let Err(error) = within(DEADLINE, self.wait_for_standbys()).await else { return settled };
-        let unless_replay = |settled| {
-            if is_replay(&settled) { Err(StoreError::unknown(&error)) } else { settled }
+        let waited = if is_over {
+            Err(StoreError::Unknown("the session ended before a replay was confirmed".into()))
+        } else {
+            within(DEADLINE, self.wait_for_standbys()).await
         };
+        let Err(error) = waited else { return settled };
+        let error = match error {
+            StoreError::Unknown(_) => error,
+            other => StoreError::unknown(other),
+        };
+        let unless_replay =
+            |settled| if is_replay(&settled) { Err(error.clone()) } else { settled };
         settled.into_iter().map(unless_replay).collect()
     }
 
     async fn wait_for_standbys(&mut self) -> Result<(), StoreError> {
         self.connection.begin_if_pooled().await?;
-        let waited = sqlx::query(WAIT_FOR_STANDBYS)
-            .persistent(self.connection.keeps_statements())
-            .execute(self.connection.raw())
-            .await
-            .map_err(maybe_applied);
+        let waited = self.commit_something_where_there_are_standbys().await;
         self.connection.end_if_pooled(&waited).await?;
-        waited.map(drop)
+        waited
+    }
+
+    async fn commit_something_where_there_are_standbys(&mut self) -> Result<(), StoreError> {
+        let keeps_statements = self.connection.keeps_statements();
+        let standbys = sqlx::query_scalar(HAS_STANDBYS).persistent(keeps_statements);
+        let standbys: bool =
+            standbys.fetch_one(self.connection.raw()).await.map_err(not_applied)?;
+        if standbys {
+            let commit = sqlx::query(COMMIT_SOMETHING).persistent(keeps_statements);
+            commit.execute(self.connection.raw()).await.map_err(maybe_applied)?;
+        }
+        Ok(())
     }
 
     async fn list_now(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -179,7 +196,8 @@ impl Session for PostgresSession {
         let all = (0..units.len()).collect();
         let cancelled = notices::cancelled_waits();
         let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
-        let settled = self.confirm_replays(batch.finish(ended, surely)).await;
+        let is_over = ended.is_err();
+        let settled = self.confirm_replays(batch.finish(ended, surely), is_over).await;
         if notices::cancelled_waits() == cancelled {
             return settled;
         }

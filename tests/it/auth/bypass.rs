@@ -1,5 +1,7 @@
 //! There is no way around the check: no path, method, target form or header leads past it.
 
+use axum::http::Method;
+
 use crate::harness::{
     access::Access,
     collector::{Collector, Mood},
@@ -276,6 +278,46 @@ async fn over_http_2_too_strangers_do_not_keep_a_connection() {
         assert_eq!(status, 401);
     }
     assert!(shared.is_open());
+}
+
+#[tokio::test]
+async fn strangers_do_not_cut_off_somebody_who_still_waits() {
+    let (_store, _access, server, token) = guarded().await;
+    let mut shared = Connection::open(&server.address, 65_535).await;
+    let bearer = format!("Bearer {token}");
+    let headers = [("Authorization", bearer.as_str()), ("X-Fencing-Token", "1")];
+    let begun = shared.begin(Method::PUT, "/v1/resources/orders/1", &headers, false).await;
+    let (answer, mut body) = begun.expect("a request");
+    for _ in 0..100 {
+        let (status, _) = shared.get("/v1/resources/orders/1", &[]).await.expect("an answer");
+        assert_eq!(status, 401);
+    }
+    body.send_data("v".into(), true).expect("it is still there");
+    assert_eq!(answer.await.expect("an answer").status().as_u16(), 201);
+}
+
+/// Over HTTP/2 a body there would be an error of the protocol.
+#[tokio::test]
+async fn a_head_is_answered_without_a_body_however_it_ends() {
+    let (_store, _access, server, token) = guarded().await;
+    let mut client = Connection::open(&server.address, 65_535).await;
+    let bearer = format!("Bearer {token}");
+    let known = [("Authorization", bearer.as_str())];
+    for (path, headers, expected) in [
+        ("/v1/resources/orders/1", &known[..], 404),
+        ("/v1/resources/other", &known[..], 403),
+        ("/v1/nothing", &known[..], 404),
+        ("/v1/batch", &known[..], 405),
+        ("/openapi.json", &known[..], 200),
+        ("/v1/resources/orders/1", &[], 401),
+    ] {
+        let begun = client.begin(Method::HEAD, path, headers, true).await;
+        let (answer, _) = begun.expect("a request");
+        let (head, mut body) = answer.await.expect("an answer").into_parts();
+        assert_eq!(head.status.as_u16(), expected, "{path}");
+        assert!(head.headers["content-length"] != "0", "{path}: {:?}", head.headers);
+        assert!(body.data().await.is_none(), "{path} has a body");
+    }
 }
 
 /// What is traced is for those to say who are known: a stranger could fill a collector.

@@ -34,6 +34,11 @@ async fn a_certificate_says_who_asks_by_its_san() {
         assert_eq!((put.status().as_u16(), put.version()), (201, Version::HTTP_2));
         assert_eq!(answer(client.put(other, 1, "v")).await.status, 403);
     }
+    // A browser would show it for any page that asks.
+    for (header, value) in [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")] {
+        let from_a_page = answer(by_uri.put("a/1", 1, "v").header(header, value)).await;
+        assert_eq!(from_a_page.status, 403, "{header}: {}", from_a_page.text());
+    }
     // Known to the authority, but not clear who it is.
     let two = ca.client(&server.address, &[uri(SPIFFE), uri("spiffe://example.org/other")]);
     assert_eq!(answer(two.read("a/1")).await.status, 401);

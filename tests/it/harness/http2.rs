@@ -1,7 +1,11 @@
 //! HTTP/2 as client libraries do not speak it: who chooses how much of an answer they take.
 
+use axum::http::{Method, Request};
 use bytes::Bytes;
-use h2::{RecvStream, client::SendRequest};
+use h2::{
+    RecvStream, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
 use tokio::{net::TcpStream, task::JoinHandle};
 
 use super::PATIENCE;
@@ -28,16 +32,27 @@ impl Connection {
     /// The status, and the rest of the answer, of which nothing is taken. `None`: the connection is at
     /// its end.
     pub async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Option<(u16, RecvStream)> {
+        let (answer, _) = self.begin(Method::GET, path, headers, true).await?;
+        let (head, body) = answer.await.ok()?.into_parts();
+        Some((head.status.as_u16(), body))
+    }
+
+    /// Sends the head of a request: its answer will come, and unless it is whole, a body may follow.
+    pub async fn begin(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        is_whole: bool,
+    ) -> Option<(ResponseFuture, SendStream<Bytes>)> {
         let uri = format!("http://{}{path}", self.address);
-        let mut request = axum::http::Request::get(uri);
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(()).expect("a request");
         let mut ready = self.requests.clone().ready().await.ok()?;
-        let (answer, _) = ready.send_request(request, true).ok()?;
-        let (head, body) = answer.await.ok()?.into_parts();
-        Some((head.status.as_u16(), body))
+        ready.send_request(request, is_whole).ok()
     }
 
     /// Waits until the server has closed it.
