@@ -116,7 +116,7 @@ SHARED = {
 REFUSED = {
     "an unknown value": ({"replicas": 3}, "replicas"),
     "an unknown value further down": ({"store": {"url": "postgres://db"}}, "url"),
-    "an unknown setting": ({"settings": {"max-bodies": 1}}, "settings"),
+    "an unknown setting": ({"settings": {"max-bodys": 1}}, "settings"),
     "a setting that is a secret": ({"settings": {"etcd-password": "x"}}, "settings"),
     "a setting that the chart decides": ({"settings": {"listen": "0.0.0.0:7420"}}, "settings"),
     "a list as a setting": ({"settings": {"queue": [1]}}, "queue"),
