@@ -183,6 +183,7 @@ async fn locked_out(
     while ![200, 201].contains(&answer(client.put("after", 1, "value")).await.status)
         && since.elapsed() < PATIENCE
     {
+        // Between two attempts: what is waited for is the answer.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     (peak, answers.into_iter().sum(), since.elapsed())

@@ -48,6 +48,7 @@ pub async fn play(plan: Plan, time: Duration, trouble: Trouble) -> Played {
     let mut nemesis = Nemesis::default();
     let end = Instant::now() + time;
     match trouble {
+        // For so long the clients work; there is nothing else to wait for.
         Trouble::Nothing => tokio::time::sleep(time).await,
         Trouble::Faults => torment(&mut nemesis, &mut stage, end).await,
         Trouble::Sabotage(sql) => {
