@@ -80,6 +80,7 @@ impl Nemesis {
                     link.set(weather);
                 }
             }
+            Kind::LoseAnswers => lose_answers(stage, struck.place, random).await,
             Kind::PartitionFront | Kind::PartitionStore | Kind::PartitionEtcd => {
                 network::drop_packets(&ports(kind, stage, struck.place), struck.lost);
             }
@@ -104,7 +105,7 @@ impl Nemesis {
                         postgres.run().await;
                     }
                 }
-                Kind::EndSessions | Kind::FailOver => {}
+                Kind::EndSessions | Kind::LoseAnswers | Kind::FailOver => {}
                 Kind::LockRows | Kind::LockTable => drop(blocker),
                 Kind::FillDisk => free_disk(stage).await,
                 Kind::KillMember | Kind::FreezeMember | Kind::RestoreEtcd => {
@@ -157,6 +158,20 @@ fn weather(random: &mut Rng) -> Weather {
         2 | 3 => Weather::AnswersStalled,
         4 => Weather::RequestsStalled,
         _ => Weather::Delayed(Duration::from_millis(random.u64(20..400))),
+    }
+}
+
+/// Again and again, of one fencepost after the other: each time there is only what is just on its way.
+async fn lose_answers(stage: &Stage, first: usize, random: &mut Rng) {
+    let links: Vec<_> = stage.posts.iter().filter_map(|post| post.to_store.as_ref()).collect();
+    for link in links.iter().cycle().skip(first).take(6) {
+        link.set(Weather::AnswersStalled);
+        // Long enough for what was asked to be committed.
+        tokio::time::sleep(Duration::from_millis(random.u64(50..250))).await;
+        link.set(Weather::Cut);
+        link.set(Weather::Fair);
+        // Time to come back, and to be asked for more.
+        tokio::time::sleep(Duration::from_millis(random.u64(20..100))).await;
     }
 }
 

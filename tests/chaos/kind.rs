@@ -35,6 +35,8 @@ pub enum Kind {
     SpoilFront,
     SpoilStoreLink,
     SpoilEtcdLink,
+    /// Requests reach Postgres and are carried out; what it says is lost with the connection.
+    LoseAnswers,
     /// The same ways, where packets are dropped: both ways, or only there, or only back.
     PartitionFront,
     PartitionStore,
@@ -66,6 +68,7 @@ impl fmt::Display for Kind {
             Self::SpoilFront => "client link spoiled",
             Self::SpoilStoreLink => "Postgres link spoiled",
             Self::SpoilEtcdLink => "etcd link spoiled",
+            Self::LoseAnswers => "Postgres's answers lost",
             Self::PartitionFront => "fencepost partitioned from clients",
             Self::PartitionStore => "fencepost partitioned from Postgres",
             Self::PartitionEtcd => "fencepost partitioned from etcd",
@@ -98,6 +101,7 @@ impl Kind {
                 Self::LockRows,
                 Self::LockTable,
                 Self::SpoilStoreLink,
+                Self::LoseAnswers,
                 Self::PartitionStore,
                 Self::JumpDatabaseClock,
             ]);
@@ -115,6 +119,12 @@ impl Kind {
         kinds
     }
 
+    /// What a round begins with, since it is over in a moment and shows little each time: an answer must be
+    /// on its way just then.
+    pub fn opening(stage: &Stage) -> Option<Self> {
+        stage.postgres.as_ref().map(|_| Self::LoseAnswers)
+    }
+
     /// Whether both can be there at once.
     pub fn goes_with(self, other: Self) -> bool {
         // A member that is frozen or alone can neither be saved nor be asked.
@@ -129,8 +139,12 @@ impl Kind {
         // One that is frozen, or gone, does not listen.
         let of_a_fencepost =
             |kind| matches!(kind, Self::FreezeFencepost | Self::KillFencepost | Self::EndFencepost);
+        // One of them would make the other good.
+        let of_a_store_link = |kind| matches!(kind, Self::SpoilStoreLink | Self::LoseAnswers);
         let both = |of: &dyn Fn(Self) -> bool| of(self) && of(other);
-        self != other && !both(&of_a_member) && !both(&of_postgres) && !both(&of_a_fencepost)
+        let apart: [&dyn Fn(Self) -> bool; 4] =
+            [&of_a_member, &of_postgres, &of_a_fencepost, &of_a_store_link];
+        self != other && !apart.into_iter().any(both)
     }
 
     /// Whether a lock can be lost by it before its time is up.
