@@ -20,6 +20,8 @@ pub enum Kind {
     KillPostgres,
     /// `pg_terminate_backend` or `pg_cancel_backend` for all of them, again and again.
     EndSessions,
+    /// Postgres fails one statement in three.
+    FailStatements,
     /// Somebody else's transaction holds rows, or the whole table.
     LockRows,
     LockTable,
@@ -58,6 +60,7 @@ impl fmt::Display for Kind {
             Self::EndFencepost => "fencepost ended by SIGTERM",
             Self::KillPostgres => "Postgres killed",
             Self::EndSessions => "sessions ended or cancelled",
+            Self::FailStatements => "statements failed",
             Self::LockRows => "rows locked",
             Self::LockTable => "table locked",
             Self::FillDisk => "disk full",
@@ -98,6 +101,7 @@ impl Kind {
             kinds.extend([
                 Self::KillPostgres,
                 Self::EndSessions,
+                Self::FailStatements,
                 Self::LockRows,
                 Self::LockTable,
                 Self::SpoilStoreLink,
@@ -119,10 +123,11 @@ impl Kind {
         kinds
     }
 
-    /// What a round begins with, since it is over in a moment and shows little each time: an answer must be
-    /// on its way just then.
-    pub fn opening(stage: &Stage) -> Option<Self> {
-        stage.postgres.as_ref().map(|_| Self::LoseAnswers)
+    /// What a round on Postgres begins with. Both are over in a moment, and what they bring to light needs
+    /// the right request just then: so no round is without them.
+    pub fn opening(stage: &Stage) -> Vec<Self> {
+        let kinds = stage.postgres.as_ref().map(|_| vec![Self::FailStatements, Self::LoseAnswers]);
+        kinds.unwrap_or_default()
     }
 
     /// Whether both can be there at once.
@@ -134,8 +139,9 @@ impl Kind {
                 Self::KillMember | Self::FreezeMember | Self::RestoreEtcd | Self::PartitionMembers
             )
         };
-        // It could not be started again.
-        let of_postgres = |kind| matches!(kind, Self::KillPostgres | Self::FillDisk);
+        // It could not be started again, or not be asked.
+        let of_postgres =
+            |kind| matches!(kind, Self::KillPostgres | Self::FillDisk | Self::FailStatements);
         // One that is frozen, or gone, does not listen.
         let of_a_fencepost =
             |kind| matches!(kind, Self::FreezeFencepost | Self::KillFencepost | Self::EndFencepost);

@@ -106,8 +106,8 @@ async fn torment(nemesis: &mut Nemesis, stage: &mut Stage, end: Instant) {
                 kinds.push(second);
             }
         }
-        if let Some(kind) = opening.take() {
-            kinds = vec![kind];
+        if !opening.is_empty() {
+            kinds = std::mem::take(&mut opening);
         }
         if due && Instant::now() > failover {
             due = false;
