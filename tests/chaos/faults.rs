@@ -165,7 +165,7 @@ fn weather(random: &mut Rng) -> Weather {
 /// Again and again, of one fencepost after the other: each time there is only what is just on its way.
 async fn lose_answers(stage: &Stage, first: usize, random: &mut Rng) {
     let links: Vec<_> = stage.posts.iter().filter_map(|post| post.to_store.as_ref()).collect();
-    for link in links.iter().cycle().skip(first).take(6) {
+    for link in links.iter().cycle().skip(first).take(10) {
         link.set(Weather::AnswersStalled);
         // Long enough for what was asked to be committed.
         tokio::time::sleep(Duration::from_millis(random.u64(50..250))).await;

@@ -126,7 +126,7 @@ impl Kind {
     /// What a round on Postgres begins with. Both are over in a moment, and what they bring to light needs
     /// the right request just then: so no round is without them.
     pub fn opening(stage: &Stage) -> Vec<Self> {
-        let kinds = stage.postgres.as_ref().map(|_| vec![Self::FailStatements, Self::LoseAnswers]);
+        let kinds = stage.postgres.as_ref().map(|_| vec![Self::LoseAnswers, Self::FailStatements]);
         kinds.unwrap_or_default()
     }
 
