@@ -56,6 +56,7 @@ impl Nemesis {
                 let how = if random.bool() { "pg_terminate_backend" } else { "pg_cancel_backend" };
                 end_sessions(stage, how).await;
             }
+            Kind::FailStatements => fail_statements(stage, random).await,
             Kind::LockRows => {
                 let key = work::chain(&work::lock(0));
                 let sql = "SELECT FROM fencepost.resources WHERE key >= '{}' LIMIT 8 FOR UPDATE";
@@ -80,6 +81,7 @@ impl Nemesis {
                     link.set(weather);
                 }
             }
+            Kind::LoseAnswers => lose_answers(stage, struck.place, random).await,
             Kind::PartitionFront | Kind::PartitionStore | Kind::PartitionEtcd => {
                 network::drop_packets(&ports(kind, stage, struck.place), struck.lost);
             }
@@ -104,7 +106,7 @@ impl Nemesis {
                         postgres.run().await;
                     }
                 }
-                Kind::EndSessions | Kind::FailOver => {}
+                Kind::EndSessions | Kind::FailStatements | Kind::LoseAnswers | Kind::FailOver => {}
                 Kind::LockRows | Kind::LockTable => drop(blocker),
                 Kind::FillDisk => free_disk(stage).await,
                 Kind::KillMember | Kind::FreezeMember | Kind::RestoreEtcd => {
@@ -160,6 +162,20 @@ fn weather(random: &mut Rng) -> Weather {
     }
 }
 
+/// Again and again, of one fencepost after the other: each time there is only what is just on its way.
+async fn lose_answers(stage: &Stage, first: usize, random: &mut Rng) {
+    let links: Vec<_> = stage.posts.iter().filter_map(|post| post.to_store.as_ref()).collect();
+    for link in links.iter().cycle().skip(first).take(10) {
+        link.set(Weather::AnswersStalled);
+        // Long enough for what was asked to be committed.
+        tokio::time::sleep(Duration::from_millis(random.u64(50..250))).await;
+        link.set(Weather::Cut);
+        link.set(Weather::Fair);
+        // Time to come back, and to be asked for more.
+        tokio::time::sleep(Duration::from_millis(random.u64(20..100))).await;
+    }
+}
+
 fn links(kind: Kind, stage: &Stage, place: usize) -> Vec<&ChaosProxy> {
     let post = &stage.posts[place];
     match kind {
@@ -193,6 +209,24 @@ async fn end_sessions(stage: &Stage, how: &str) {
         // Time for them to come back, so that each round meets them at other work.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// As if there were no room for a row, now and then: whatever it belongs to is surely not applied. What
+/// stays behind of it does nothing.
+async fn fail_statements(stage: &Stage, random: &mut Rng) {
+    let sql =
+        "CREATE OR REPLACE FUNCTION public.luck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                   IF random() < {} THEN RAISE disk_full; END IF;
+                   RETURN NEW;
+               END $$";
+    let strike = "CREATE OR REPLACE TRIGGER luck BEFORE INSERT OR UPDATE ON fencepost.resources
+                  FOR EACH ROW EXECUTE FUNCTION public.luck(); COMMIT";
+    let strike = format!("{}; {strike}", sql.replace("{}", "0.35"));
+    let Some(mut connection) = block(stage, &strike).await else { return };
+    // Long enough for everybody to meet it.
+    tokio::time::sleep(Duration::from_millis(random.u64(500..1_200))).await;
+    let heal = AssertSqlSafe(sql.replace("{}", "0"));
+    sqlx::raw_sql(heal).execute(&mut connection).await.expect("statements succeed again");
 }
 
 /// Tables cannot grow; and if Postgres needs another file for its log, it cannot go on at all.

@@ -20,6 +20,8 @@ pub enum Kind {
     KillPostgres,
     /// `pg_terminate_backend` or `pg_cancel_backend` for all of them, again and again.
     EndSessions,
+    /// Postgres fails one statement in three.
+    FailStatements,
     /// Somebody else's transaction holds rows, or the whole table.
     LockRows,
     LockTable,
@@ -35,6 +37,8 @@ pub enum Kind {
     SpoilFront,
     SpoilStoreLink,
     SpoilEtcdLink,
+    /// Requests reach Postgres and are carried out; what it says is lost with the connection.
+    LoseAnswers,
     /// The same ways, where packets are dropped: both ways, or only there, or only back.
     PartitionFront,
     PartitionStore,
@@ -56,6 +60,7 @@ impl fmt::Display for Kind {
             Self::EndFencepost => "fencepost ended by SIGTERM",
             Self::KillPostgres => "Postgres killed",
             Self::EndSessions => "sessions ended or cancelled",
+            Self::FailStatements => "statements failed",
             Self::LockRows => "rows locked",
             Self::LockTable => "table locked",
             Self::FillDisk => "disk full",
@@ -66,6 +71,7 @@ impl fmt::Display for Kind {
             Self::SpoilFront => "client link spoiled",
             Self::SpoilStoreLink => "Postgres link spoiled",
             Self::SpoilEtcdLink => "etcd link spoiled",
+            Self::LoseAnswers => "Postgres's answers lost",
             Self::PartitionFront => "fencepost partitioned from clients",
             Self::PartitionStore => "fencepost partitioned from Postgres",
             Self::PartitionEtcd => "fencepost partitioned from etcd",
@@ -95,9 +101,11 @@ impl Kind {
             kinds.extend([
                 Self::KillPostgres,
                 Self::EndSessions,
+                Self::FailStatements,
                 Self::LockRows,
                 Self::LockTable,
                 Self::SpoilStoreLink,
+                Self::LoseAnswers,
                 Self::PartitionStore,
                 Self::JumpDatabaseClock,
             ]);
@@ -115,6 +123,13 @@ impl Kind {
         kinds
     }
 
+    /// What a round on Postgres begins with. Both are over in a moment, and what they bring to light needs
+    /// the right request just then: so no round is without them.
+    pub fn opening(stage: &Stage) -> Vec<Self> {
+        let kinds = stage.postgres.as_ref().map(|_| vec![Self::LoseAnswers, Self::FailStatements]);
+        kinds.unwrap_or_default()
+    }
+
     /// Whether both can be there at once.
     pub fn goes_with(self, other: Self) -> bool {
         // A member that is frozen or alone can neither be saved nor be asked.
@@ -124,13 +139,18 @@ impl Kind {
                 Self::KillMember | Self::FreezeMember | Self::RestoreEtcd | Self::PartitionMembers
             )
         };
-        // It could not be started again.
-        let of_postgres = |kind| matches!(kind, Self::KillPostgres | Self::FillDisk);
+        // It could not be started again, or not be asked.
+        let of_postgres =
+            |kind| matches!(kind, Self::KillPostgres | Self::FillDisk | Self::FailStatements);
         // One that is frozen, or gone, does not listen.
         let of_a_fencepost =
             |kind| matches!(kind, Self::FreezeFencepost | Self::KillFencepost | Self::EndFencepost);
+        // One of them would make the other good.
+        let of_a_store_link = |kind| matches!(kind, Self::SpoilStoreLink | Self::LoseAnswers);
         let both = |of: &dyn Fn(Self) -> bool| of(self) && of(other);
-        self != other && !both(&of_a_member) && !both(&of_postgres) && !both(&of_a_fencepost)
+        let apart: [&dyn Fn(Self) -> bool; 4] =
+            [&of_a_member, &of_postgres, &of_a_fencepost, &of_a_store_link];
+        self != other && !apart.into_iter().any(both)
     }
 
     /// Whether a lock can be lost by it before its time is up.

@@ -8,7 +8,7 @@
 //! | what clients saw | `history.rs` |
 //! | what is promised, and the checks | `check.rs`, `check/`, `register.rs` |
 //! | that the checks can fail | `bite.rs`, `bite/` |
-//! | what clients do | `work.rs`, `http.rs`, `client.rs` |
+//! | what clients do | `work.rs`, `work/`, `http.rs`, `client.rs` |
 //! | too much of everything | `bounds.rs`, `full.rs` |
 //! | round after round, and the report | `long.rs`, `report.rs`, `method.md` |
 //! | what goes wrong, on which stage | `plan.rs`, `stage.rs`, `kind.rs`, `faults.rs`, `round.rs` |

@@ -95,6 +95,7 @@ async fn torment(nemesis: &mut Nemesis, stage: &mut Stage, end: Instant) {
     // Early enough for something to happen afterwards.
     let failover = Instant::now() + (end - Instant::now()) / 3;
     let mut due = fails_over(stage.plan.standby());
+    let mut opening = Kind::opening(stage);
     while Instant::now() < end {
         // How long it is fair, and then foul, is a part of the plan.
         tokio::time::sleep(Duration::from_millis(random.u64(200..900))).await;
@@ -104,6 +105,9 @@ async fn torment(nemesis: &mut Nemesis, stage: &mut Stage, end: Instant) {
             if kinds[0].goes_with(second) {
                 kinds.push(second);
             }
+        }
+        if !opening.is_empty() {
+            kinds = std::mem::take(&mut opening);
         }
         if due && Instant::now() > failover {
             due = false;
