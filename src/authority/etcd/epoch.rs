@@ -110,6 +110,16 @@ mod tests {
     }
 
     #[test]
+    fn a_first_meeting_spends_no_epoch_in_vain() {
+        let epoch = |revision, highest| first(&at(revision), highest).unwrap().epoch;
+        assert_eq!(epoch(10, 10), 0);
+        assert_eq!(epoch(9, 10), 1);
+        // The next token is of revision 11, at the earliest.
+        assert_eq!(epoch(10, newest(3, 10)), 3);
+        assert_eq!(epoch(9, newest(3, 10)), 4);
+    }
+
+    #[test]
     fn less_than_was_seen_is_backwards_in_each_respect() {
         let known = Remembered { epoch: 0, seen: at(10) };
         assert!(!has_gone_backwards(&known, &at(10)));

@@ -182,3 +182,57 @@ fn epoch(known: &KnownEtcd) -> Finding {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Grade;
+
+    fn grade(versions: &[&str]) -> Grade {
+        version(versions.iter().copied()).grade
+    }
+
+    #[test]
+    fn the_oldest_member_tells_what_to_expect() {
+        for (versions, expected) in [
+            (&["3.3.27"][..], Grade::Bad),
+            (&["2.9.9"], Grade::Bad),
+            (&["3.4.0"], Grade::Doubtful),
+            (&["3.4.31"], Grade::Doubtful),
+            (&["3.4.32"], Grade::Good),
+            (&["3.5.13"], Grade::Doubtful),
+            (&["3.5.14"], Grade::Good),
+            (&["3.6.0-rc.4"], Grade::Good),
+            (&["4.0.0"], Grade::Good),
+            (&["3.5.14", "3.4.31"], Grade::Doubtful),
+            (&["3.5.14", "3.3.0"], Grade::Bad),
+        ] {
+            assert_eq!(grade(versions), expected, "{versions:?}");
+        }
+        let mixed = version(["3.5.14", "3.4.32", "3.5.14"].into_iter());
+        assert_eq!(mixed.says, "etcd 3.4.32, 3.5.14");
+    }
+
+    #[test]
+    fn those_that_are_silent_are_counted() {
+        assert_eq!(all_answer(3, &[]).says, "all 3 that are named answer");
+        let one = all_answer(2, &["a: gone".into()]);
+        assert_eq!(
+            (one.grade, one.says.as_str()),
+            (Grade::Doubtful, "1 of 3 do not answer: a: gone")
+        );
+    }
+
+    #[test]
+    fn a_move_of_the_epoch_is_news_for_a_week() {
+        let moved = |ago: Option<Duration>| {
+            let moved_at = ago.map(|ago| SystemTime::now() - ago);
+            let cluster = String::new();
+            epoch(&KnownEtcd { epoch: 3, revision: 9, cluster, term: 2, moved_at })
+        };
+        assert_eq!(moved(None), Finding::good(Subject::Epoch, "3; it has never moved"));
+        assert_eq!(moved(Some(Duration::from_mins(1))).grade, Grade::Doubtful);
+        assert_eq!(moved(Some(Duration::from_hours(7 * 24 - 1))).grade, Grade::Doubtful);
+        assert_eq!(moved(Some(Duration::from_hours(7 * 24 + 1))).grade, Grade::Good);
+    }
+}

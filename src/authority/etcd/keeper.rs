@@ -288,3 +288,39 @@ fn is_behind(row: &Remembered, other: &Remembered) -> bool {
     let order = |row: &Remembered| (row.epoch, row.seen.revision, row.seen.term);
     order(row) < order(other)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(revision: i64, term: i64) -> Sighting {
+        Sighting { revision, cluster: "c".into(), term }
+    }
+
+    #[test]
+    fn notes_of_one_epoch_and_cluster_become_one_that_stands_for_all() {
+        let mut notes = Vec::new();
+        for (epoch, seen) in [
+            (1, at(5, 9)),
+            (1, at(7, 8)),
+            (2, at(6, 8)),
+            (1, Sighting { cluster: "d".into(), ..at(9, 9) }),
+        ] {
+            gather(&mut notes, epoch, seen, oneshot::channel().0);
+        }
+        let gathered: Vec<_> =
+            notes.into_iter().map(|(epoch, seen, replies)| (epoch, seen, replies.len())).collect();
+        let other = Sighting { cluster: "d".into(), ..at(9, 9) };
+        assert_eq!(gathered, [(1, at(7, 9), 2), (2, at(6, 8), 1), (1, other, 1)]);
+    }
+
+    #[test]
+    fn a_row_is_behind_another_by_epoch_then_revision_then_term() {
+        let row = |epoch, revision, term| Remembered { epoch, seen: at(revision, term) };
+        assert!(is_behind(&row(1, 9, 9), &row(2, 1, 1)));
+        assert!(is_behind(&row(1, 8, 9), &row(1, 9, 1)));
+        assert!(is_behind(&row(1, 8, 1), &row(1, 8, 2)));
+        assert!(!is_behind(&row(1, 8, 1), &row(1, 8, 1)));
+        assert!(!is_behind(&row(2, 1, 1), &row(1, 9, 9)));
+    }
+}
