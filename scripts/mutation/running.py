@@ -2,11 +2,11 @@
 
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +23,9 @@ THREADS = 3
 class Run:
     # "passed", "failed" or "hung"
     outcome: str
-    seconds: float
     # The first test that failed, if that is known.
     test: str = ""
+    seconds: float = 0
 
 
 def listed_tests(executable):
@@ -41,27 +41,31 @@ def run(executable, tests, limit, mutant=0, **more):
     # Inside of what waits for a turn; and in our process group, so that we can end it.
     bounded = ["timeout", "--foreground", "--signal=KILL", str(round(limit))]
     command = [*PREFIX, *CAGE, *bounded, executable, f"--test-threads={THREADS}", "--exact", *tests]
-    begun = time.monotonic()
     process = subprocess.Popen(command, cwd=TREE, env=around, start_new_session=True, **PIPED)
-    failed = next((test for test in map(failure, process.stdout) if test), "")
+    failed, seconds = report(process.stdout)
     if failed:
         os.killpg(process.pid, signal.SIGKILL)
     process.stdout.close()
     code = process.wait()
     shutil.rmtree(room, ignore_errors=True)
-    seconds = time.monotonic() - begun
     if failed:
-        return Run("failed", seconds, failed)
+        return Run("failed", failed)
     # 137 is what `timeout` says of a command that it has killed.
-    return Run({0: "passed", 137: "hung"}.get(code, "failed"), seconds)
+    return Run({0: "passed", 137: "hung"}.get(code, "failed"), seconds=seconds)
 
 
 PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
 
 
-def failure(line):
-    """The test that this line of a test's report says has failed."""
-    return line.split()[1] if line.startswith("test ") and line.rstrip().endswith("... FAILED") else None
+def report(lines):
+    """The first test that has failed; or how long it took until all were through, by their own clock."""
+    seconds = 0
+    for line in lines:
+        if line.startswith("test ") and line.rstrip().endswith("... FAILED"):
+            return line.split()[1], 0
+        if took := re.search(r"finished in ([0-9.]+)s", line):
+            seconds = float(took[1])
+    return "", seconds
 
 
 def make_room():
