@@ -6,7 +6,8 @@ import os
 from mutation.listing import fits
 from mutation.running import run
 
-# For one mutant, in seconds of tests one after the other. A function that all tests come past is not worth them all.
+# For one mutant, in seconds of tests one after the other: those that concern its file, and a quarter of that for others.
+# A function that all tests come past is not worth them all.
 BUDGET = float(os.environ.get("BUDGET") or 80)
 # How much is run in one process: at first little, since most mutants are noticed at once.
 PORTIONS = [3, 10]
@@ -21,33 +22,35 @@ class Judge:
         # How often a test has failed once, and then not again.
         self.moody = collections.Counter()
 
-    def outcome(self, mutant):
-        """What became of it, and by which test."""
+    def outcome(self, mutant, asked=()):
+        """What became of it, and by which test; or all that have been asked, besides those that were before."""
         tests = self.reach.tests(mutant["place"])
-        if not tests:
-            return "missed", "unreached"
+        left = {test: seconds for test, seconds in tests.items() if test not in asked}
+        asked = list(asked)
         for kind in ("unit", "it"):
-            for portion in portions(self.chosen(kind, mutant["file"], tests), tests):
-                outcome, test = self.ask(kind, mutant, portion, tests)
+            for portion in portions(self.chosen(kind, mutant["file"], left), left):
+                outcome, test = self.ask(kind, mutant, portion, left)
                 if outcome != "missed":
                     self.caught[mutant["file"], test] += 1
                     return outcome, test
-        return "missed", f"{len(tests)} tests"
+                asked += portion
+        return "missed", sorted(asked)
 
     def chosen(self, kind, file, tests):
-        """As many as the budget allows, in the order in which they are worth asking."""
-        concerned = next(tests for path, tests in self.plan.items() if fits(file, path))
+        """As many as the budgets allow, in the order in which they are worth asking."""
+        parts = next(parts for path, parts in self.plan.items() if fits(file, path))
         of_kind = [test for test in tests if test.startswith(kind + " ")]
+        concerned = {test for test in of_kind if any(part in test for part in parts)}
 
         def price(test):
-            likely = 1 + 4 * min(self.caught[file, test], 5) + 4 * any(part in test for part in concerned)
+            likely = 1 + 4 * min(self.caught[file, test], 5) + 8 * (test in concerned)
             return tests[test] * (1 + self.moody[test]) / likely
 
-        chosen, spent = [], 0
+        chosen, left = [], {True: BUDGET, False: BUDGET / 4}
         for test in sorted(of_kind, key=price):
-            if spent + tests[test] <= BUDGET:
+            if tests[test] <= left[test in concerned]:
+                left[test in concerned] -= tests[test]
                 chosen.append(test)
-                spent += tests[test]
         return chosen
 
     def ask(self, kind, mutant, portion, tests):
@@ -68,7 +71,7 @@ class Judge:
         return "missed", ""
 
     def run(self, kind, mutant, portion, tests):
-        limit = 25 + 3 * sum(tests[test] for test in portion)
+        limit = 15 + 2 * sum(tests[test] for test in portion)
         names = [test.split()[1] for test in portion]
         return run(self.reach.executables[kind], names, limit, mutant["number"])
 

@@ -17,6 +17,11 @@ class Results:
     def outcome(self, mutant):
         return self.all.get(mutant["id"], {}).get("outcome")
 
+    def asked(self, mutant):
+        """The tests that have missed it."""
+        by = self.all.get(mutant["id"], {}).get("by")
+        return by if isinstance(by, list) else []
+
     def note(self, mutant, outcome, by=""):
         with self.lock:
             self.all[mutant["id"]] = {"file": mutant["file"], "name": mutant["name"], "outcome": outcome, "by": by}

@@ -16,7 +16,8 @@ from mutation.paths import PREFIX, TREE, environment
 CAGE = ["unshare", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"] if os.geteuid() == 0 else []
 # In memory, where there is such a place: most of what tests wait for is a disk.
 ROOM = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()) / f"fencepost-mutants-{os.getuid()}"
-THREADS = 3
+# Most of the time tests wait for something.
+THREADS = int(os.environ.get("THREADS") or 3)
 
 
 @dataclass

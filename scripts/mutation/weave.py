@@ -29,7 +29,7 @@ pub(crate) fn mutant(place: &'static str) -> u32 {
 ALLOWED = "#![allow(unused, unreachable_code, unfulfilled_lint_expectations, clippy::all)]\n"
 
 # A test that waits in vain has noticed, and need not wait as long as on a machine that has every right to be slow.
-PATIENCE = ("Duration = Duration::from_secs(30);", "Duration = Duration::from_secs(12);")
+PATIENCE = ("Duration = Duration::from_secs(30);", "Duration = Duration::from_secs(7);")
 
 
 def woven(source, mutants):

@@ -9,7 +9,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     connection::{Connection, Connector, READ_ONLY},
-    fitness::{AHEAD, OLDEST_SERVER, WEAKENED, unanswered},
+    fitness::{AHEAD, WEAKENED, is_too_old, unanswered},
     schema,
 };
 use crate::{
@@ -171,7 +171,7 @@ fn server(
     let now: f64 = facts.try_get("now").map_err(unanswered)?;
     let name = format!("Postgres {}", text("version_name")?);
     Ok(vec![
-        if version < OLDEST_SERVER {
+        if is_too_old(version) {
             Finding::bad(
                 Subject::Version,
                 format!("{name} is too old"),
