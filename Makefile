@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run demo test test-unit test-model test-it fuzz test-api test-rules test-postgres-versions test-chart test-image \
+.PHONY: help run demo test test-unit test-fuzz fuzz test-model test-it test-api test-rules test-postgres-versions test-chart test-image \
 	test-chaos chaos mutants picture bench bench-micro lint deny fmt setup
 
 # Each target says what it does after its `##`.
@@ -17,7 +17,7 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	cargo run --release --locked -- demo
 
 # Everything that a change must pass.
-test: lint deny test-unit test-model test-it test-chaos test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
+test: lint deny test-unit test-fuzz test-model test-it test-chaos test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -27,7 +27,11 @@ test-unit: setup ## The fast part of it
 test-model: setup ## The model, searched to its end, in a minute
 	cargo test --locked --manifest-path model/Cargo.toml --target-dir target/model
 
-# The same properties that `test-unit` tries for a moment, for as long as you like.
+# The same properties that `test-unit` tries for a moment.
+test-fuzz: setup ## Two minutes of random input for the parsers and the fold of a batch
+	scripts/fuzz 2
+
+# And for as long as you like.
 fuzz: setup ## Random input for the parsers and the fold of a batch; MINUTES=5
 	scripts/fuzz $(or $(MINUTES),1)
 

@@ -23,6 +23,7 @@ use axum::{
     http::{HeaderValue, Version, header::CONNECTION},
     response::Response,
 };
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -249,45 +250,65 @@ async fn serve_connection(
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::pin!(connection);
 
-    // For a head that does not arrive, a connection that nobody uses, and a client that says nothing:
-    // as long as a head is not whole, no request is in flight.
-    let idle = here.quiet(limits.header_timeout);
-    let stalled = unsent.stalled(limits.write_timeout);
-    let asked_to_leave = async {
-        tokio::select! {
-            () = stopping.cancelled() => {}
-            () = guest.must_leave() => {}
-        }
-    };
-    // Whoever was asked may go on asking all the same.
-    let outstayed = async {
-        guest.must_leave().await;
-        sleep(FAREWELL_TIME).await;
-    };
-    // A head of which the rest does not come is nothing to wait for.
-    let parted = async {
-        stopping.cancelled().await;
-        here.quiet(FAREWELL_TIME).await;
-    };
-    tokio::pin!(idle, stalled, asked_to_leave, outstayed, parted);
-    let mut leaving = false;
+    let mut endings = endings(&here, &unsent, &guest, &stopping, &limits);
     let ended = loop {
         tokio::select! {
             biased;
             ended = &mut connection => break ended,
-            () = &mut idle => return,
-            () = &mut stalled => return,
-            () = &mut outstayed => return,
-            () = &mut parted => return,
-            () = &mut asked_to_leave, if !leaving => {
-                leaving = true;
-                connection.as_mut().graceful_shutdown();
-            }
+            Some(ending) = endings.next() => match ending {
+                Ending::AtOnce => return,
+                Ending::Graceful => connection.as_mut().graceful_shutdown(),
+            },
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
+}
+
+/// How a connection ends before its client ends it.
+enum Ending {
+    AtOnce,
+    /// What is in flight is answered.
+    Graceful,
+}
+
+/// What may end a connection. Each is looked at when its time has come, and not at every turn of the
+/// connection, which has several for each request.
+fn endings<'a>(
+    here: &'a Activity,
+    unsent: &'a Unsent,
+    guest: &'a Guest,
+    stopping: &'a CancellationToken,
+    limits: &Limits,
+) -> FuturesUnordered<BoxFuture<'a, Ending>> {
+    let (header_timeout, write_timeout) = (limits.header_timeout, limits.write_timeout);
+    // For a head that does not arrive, a connection that nobody uses, and a client that says nothing:
+    // as long as a head is not whole, no request is in flight.
+    let idle = here.quiet(header_timeout).map(|()| Ending::AtOnce).boxed();
+    let stalled = unsent.stalled(write_timeout).map(|()| Ending::AtOnce).boxed();
+    let stopped = async {
+        stopping.cancelled().await;
+        Ending::Graceful
+    };
+    // A head of which the rest does not come is nothing to wait for.
+    let parted = async {
+        stopping.cancelled().await;
+        here.quiet(FAREWELL_TIME).await;
+        Ending::AtOnce
+    };
+    let asked_to_leave = async {
+        guest.must_leave().await;
+        Ending::Graceful
+    };
+    // Whoever was asked may go on asking all the same.
+    let outstayed = async {
+        guest.must_leave().await;
+        sleep(FAREWELL_TIME).await;
+        Ending::AtOnce
+    };
+    let later = [stopped.boxed(), parted.boxed(), asked_to_leave.boxed(), outstayed.boxed()];
+    [idle, stalled].into_iter().chain(later).collect()
 }
 
 /// `multiplexed`: over HTTP/2, where one connection has many answers on their way.

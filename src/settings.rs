@@ -16,7 +16,7 @@ mod store_url;
 mod traces;
 mod values;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread};
 
 use clap::{Args, builder::BoolishValueParser};
 
@@ -162,6 +162,18 @@ pub struct Settings {
     )]
     pub queue: u32,
 
+    /// Threads that serve; 0 for half as many as there are processors, and at least one. What runs beside
+    /// it, an application or the database, needs some too
+    #[arg(
+        long,
+        env = "FENCEPOST_THREADS",
+        value_name = "N",
+        default_value = "0",
+        value_parser = clap::value_parser!(u16).range(0..=1024),
+        help_heading = LIMITS
+    )]
+    pub threads: u16,
+
     /// Clients' connections that may be open at once; beyond that they are turned away with 429
     #[arg(
         long,
@@ -279,6 +291,14 @@ impl Settings {
         self.etcd.choose(source)
     }
 
+    /// How many threads serve.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            0 => threads_by_default(),
+            some => some.into(),
+        }
+    }
+
     /// The most that there may be at a time, of all together.
     pub fn bounds(&self) -> Bounds {
         Bounds {
@@ -335,6 +355,12 @@ impl Settings {
         };
         Ok(LockService { authority, grantees, trust })
     }
+}
+
+/// Half of the processors. Threads that wake each other cost more than they bring, until one is too
+/// busy: on two processors, beside a database, one of them does a tenth more than two.
+pub fn threads_by_default() -> usize {
+    thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
 }
 
 /// As [`Settings::open_authority`] has opened it.

@@ -54,11 +54,20 @@ impl Drop for Process {
 pub fn serve_if_asked() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
     match arguments[..] {
-        [NOOP] => runtime().block_on(noop::serve()),
-        [PLAIN, database] => runtime().block_on(plain::serve(database)),
+        // As many threads as the program itself has.
+        [NOOP] => {
+            runtime.worker_threads(fencepost::settings::threads_by_default());
+            block_on(&mut runtime, noop::serve());
+        }
+        // As many as anybody gets who does not ask.
+        [PLAIN, database] => block_on(&mut runtime, plain::serve(database)),
         _ => return,
     }
     std::process::exit(0);
+}
+
+fn block_on(runtime: &mut tokio::runtime::Builder, serving: impl Future<Output = ()>) {
+    runtime.enable_all().build().expect("a runtime").block_on(serving);
 }

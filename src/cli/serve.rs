@@ -58,6 +58,7 @@ impl Serve {
         }
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.settings.threads())
             .enable_all()
             .build()
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;

@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 
 use super::{
     EngineError,
-    gather::linger,
     link::{Link, Purpose},
     marks::Marks,
     queue::{Queue, Reply, Waiting},
@@ -49,18 +48,7 @@ impl Reader {
 
     async fn work(&mut self, jobs: &mut mpsc::Receiver<Waiting<Reading>>) {
         let mut taken = Vec::with_capacity(self.at_once);
-        let mut last = 0;
         while jobs.recv_many(&mut taken, self.at_once).await > 0 {
-            linger(last, || {
-                while taken.len() < self.at_once
-                    && let Ok(job) = jobs.try_recv()
-                {
-                    taken.push(job);
-                }
-                taken.len()
-            })
-            .await;
-            last = taken.len();
             let mut reads = Vec::with_capacity(taken.len());
             for waiting in taken.drain(..) {
                 let late = waiting.is_late();

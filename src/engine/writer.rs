@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::{
     EngineError,
     detour::Detours,
-    gather::Gatherer,
+    gather,
     link::{Link, Purpose},
     queue::{Queue, Waiting},
     writing::{Desk, Writing},
@@ -22,7 +22,7 @@ use crate::store::Store;
 pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Writing> {
     let (queue, jobs) = Queue::new(capacity);
     let writer = Writer {
-        gatherer: Gatherer::new(store.gathers()),
+        gathers: store.gathers(),
         detours: Detours::new(store.clone(), desk.clone(), capacity),
         link: Link::new(store, Purpose::Shared, desk.succession.clone(), desk.losses.clone()),
         desk,
@@ -32,7 +32,8 @@ pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Writin
 }
 
 struct Writer {
-    gatherer: Gatherer,
+    /// How much it takes at a time.
+    gathers: usize,
     detours: Detours,
     link: Link,
     desk: Desk,
@@ -50,7 +51,7 @@ impl Writer {
 
     async fn work(&mut self, jobs: &mut mpsc::Receiver<Waiting<Writing>>) {
         loop {
-            let mut taken = self.gatherer.next(jobs).await;
+            let mut taken = gather::next(jobs, self.gathers).await;
             if taken.is_empty() {
                 return;
             }

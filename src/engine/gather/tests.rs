@@ -43,12 +43,11 @@ async fn all_that_waits_is_taken_in_order_up_to_the_most() {
     for number in 0..10 {
         submit(&queue, put(number, 1));
     }
-    let mut gatherer = Gatherer::new(4);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [0, 1, 2, 3]);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [4, 5, 6, 7]);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [8, 9]);
+    assert_eq!(keys(&next(&mut jobs, 4).await), [0, 1, 2, 3]);
+    assert_eq!(keys(&next(&mut jobs, 4).await), [4, 5, 6, 7]);
+    assert_eq!(keys(&next(&mut jobs, 4).await), [8, 9]);
     drop(queue);
-    assert!(gatherer.next(&mut jobs).await.is_empty(), "nobody can send any more");
+    assert!(next(&mut jobs, 4).await.is_empty(), "nobody can send any more");
 }
 
 #[tokio::test]
@@ -57,32 +56,27 @@ async fn a_batch_ends_with_the_unit_that_fills_it() {
     for number in 0..4 {
         submit(&queue, put(number, MOST_BYTES / 2));
     }
-    let mut gatherer = Gatherer::new(256);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [0, 1]);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [2, 3]);
+    assert_eq!(keys(&next(&mut jobs, 256).await), [0, 1]);
+    assert_eq!(keys(&next(&mut jobs, 256).await), [2, 3]);
     for number in 0..=MOST_FENCED_READS {
         submit(&queue, fenced_read(number));
     }
-    assert_eq!(gatherer.next(&mut jobs).await.len(), MOST_FENCED_READS);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [MOST_FENCED_READS]);
+    assert_eq!(next(&mut jobs, 256).await.len(), MOST_FENCED_READS);
+    assert_eq!(keys(&next(&mut jobs, 256).await), [MOST_FENCED_READS]);
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_in_vain_and_a_lone_client_never() {
+async fn nobody_is_waited_for() {
     let (queue, mut jobs) = Queue::new(100);
-    let mut gatherer = Gatherer::new(256);
     submit(&queue, put(0, 1));
     submit(&queue, put(1, 1));
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [0, 1]);
-    // Two came together, so another one is looked for; but nobody comes.
+    assert_eq!(keys(&next(&mut jobs, 256).await), [0, 1]);
+    // This one would come as soon as it got to run.
     submit(&queue, put(2, 1));
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [2]);
-    // From then on nobody is looked for: this one would have come as soon as it got to run.
-    submit(&queue, put(3, 1));
     let late = queue.clone();
-    tokio::spawn(async move { submit(&late, put(4, 1)) });
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [3]);
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [4]);
+    tokio::spawn(async move { submit(&late, put(3, 1)) });
+    assert_eq!(keys(&next(&mut jobs, 256).await), [2]);
+    assert_eq!(keys(&next(&mut jobs, 256).await), [3]);
 }
 
 #[tokio::test]
@@ -96,52 +90,6 @@ async fn a_full_queue_says_so_and_drops_nothing_that_it_took() {
     let refused = queue.submit(Writing { unit, begun, reply: oneshot::channel().0 });
     assert!(matches!(refused, Err(crate::engine::EngineError::Overloaded)));
     assert_eq!(queue.depth(), 3);
-    assert_eq!(keys(&Gatherer::new(256).next(&mut jobs).await), [0, 1, 2]);
+    assert_eq!(keys(&next(&mut jobs, 256).await), [0, 1, 2]);
     assert_eq!(queue.depth(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn as_many_as_came_together_are_waited_for_while_some_come() {
-    let (queue, mut jobs) = Queue::new(100);
-    let mut gatherer = Gatherer::new(256);
-    (0..4).for_each(|number| submit(&queue, put(number, 1)));
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [0, 1, 2, 3]);
-    submit(&queue, put(4, 1));
-    for number in 5..8 {
-        let answered_just_now = queue.clone();
-        tokio::spawn(async move { submit(&answered_just_now, put(number, 1)) });
-    }
-    assert_eq!(keys(&gatherer.next(&mut jobs).await), [4, 5, 6, 7]);
-}
-
-/// How often it looks if each look finds as many as `found` says; time stands still meanwhile.
-async fn looks(expected: usize, found: impl Fn(usize) -> usize) -> usize {
-    let mut looks = 0;
-    linger(expected, || {
-        looks += 1;
-        found(looks)
-    })
-    .await;
-    looks
-}
-
-#[tokio::test(start_paused = true)]
-async fn lingering_ends_with_what_was_expected_or_when_it_brings_no_more() {
-    assert_eq!(looks(3, |_| 3).await, 1);
-    assert_eq!(looks(5, |look| look).await, 5);
-    assert_eq!(looks(5, |_| 1).await, 1 + VAIN_LOOKS as usize);
-    // One that brings something makes up for one that brought nothing.
-    assert_eq!(looks(5, |look| look.div_ceil(2)).await, 9);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lingering_ends_in_time() {
-    let clock = tokio::spawn(async {
-        loop {
-            tokio::time::advance(LONGEST_PAUSE / 4).await;
-        }
-    });
-    let looks = looks(1000, |look| look).await;
-    clock.abort();
-    assert!((2..=10).contains(&looks), "{looks}");
 }
