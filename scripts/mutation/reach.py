@@ -18,15 +18,20 @@ class Reach:
         self.executables = executables
         self.known = json.loads(FILE.read_text()) if FILE.exists() else {}
         self.lock = threading.Lock()
+        self.asked = 0
         left_out = tuple(f"it {part}::" for part in not_asked)
         present = {f"{kind} {test}" for kind in executables for test in listed_tests(executables[kind])}
         self.present = {test for test in present if not test.startswith(left_out)}
 
     def survey(self, pool):
-        """Tests that fail even now, twice, are of no use."""
-        new = sorted(test for test in self.present if test not in self.known)
-        print(f"{len(self.present)} tests, of which {len(new)} are new", flush=True)
+        """Tests that fail even now, twice, are of no use.
+
+        Unit tests take no time, and are asked every time. The others are not asked about functions that came later: to
+        have them asked again, remove the file."""
+        new = sorted(test for test in self.present if test not in self.known or test.startswith("unit "))
+        print(f"{len(self.present)} tests, of which {len(new)} are asked what they come past", flush=True)
         list(pool.map(self.ask, new))
+        self.save()
         useless = [test for test in sorted(self.present) if not self.known[test]["passes"]]
         print(f"left out, since they fail without a mutant: {' '.join(useless) or 'none'}", flush=True)
 
@@ -40,8 +45,12 @@ class Reach:
             places = sorted(set(Path(seen.name).read_text().splitlines()))
         with self.lock:
             self.known[test] = {"passes": found.outcome == "passed", "seconds": found.seconds, "places": places}
-            if len(self.known) % 20 == 0 or len(self.known) >= len(self.present):
-                FILE.write_text(json.dumps(self.known, indent=1, sort_keys=True))
+            self.asked += 1
+            if self.asked % 20 == 0:
+                self.save()
+
+    def save(self):
+        FILE.write_text(json.dumps(self.known, indent=1, sort_keys=True))
 
     def tests(self, place):
         """Those that come past it, and how many seconds each takes."""

@@ -111,6 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn what_has_landed_unapplied_is_certain() {
+        let units = units(2);
+        let mut batch = Batch::new(&units);
+        batch.depart([0, 1]);
+        batch.landed();
+        assert_eq!(answers(batch, lost()), "NN");
+    }
+
+    #[test]
     fn an_answer_outlives_the_session() {
         let units = units(1);
         let mut batch = Batch::new(&units);
