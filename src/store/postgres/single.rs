@@ -1,10 +1,11 @@
-//! One write, one statement: the fence as a condition that Postgres evaluates.
+//! One write, mostly one statement: the fence as a condition that Postgres evaluates.
 //!
 //! `UPDATE … WHERE` waits for a locked row and then judges its newest version, so a write that
 //! waited behind a higher token comes out stale. It costs a refused write neither a lock nor a
-//! transaction id. Only where the statement's snapshot has no row does the `INSERT` run, and it
-//! yields to whoever inserted first. If neither wrote, nothing was changed, and a read of the row
-//! explains why; the rare cases that the read cannot settle go on to the locked path.
+//! transaction id. If it wrote nothing, it is sent once more with an `INSERT` beside it, which runs
+//! only where the statement's snapshot has no row, and yields to whoever inserted first. If neither
+//! wrote, nothing was changed, and a read of the row explains why; the rare cases that the read cannot
+//! settle go on to the locked path.
 
 use sqlx::Row;
 
@@ -16,21 +17,32 @@ use crate::{
     write::{Change, Precondition, Rule, Value, Write},
 };
 
+macro_rules! update_if_it_passes {
+    () => {
+        "
+UPDATE fencepost.resources AS r SET
+    token = $2, seq = $3, digest = $4, value = $5, content_type = $6, touched_at = now(),
+    version = CASE WHEN $5 IS NULL AND r.value IS NULL THEN r.version ELSE r.version + 1 END,
+    created = $5 IS NOT NULL AND r.value IS NULL
+WHERE r.key = $1
+  AND $2 >= (SELECT token FROM fencepost.floor)
+  AND (r.token < $2 OR (r.token = $2
+       AND CASE WHEN $3 > 0 THEN r.seq < $3 ELSE r.seq = 0 AND NOT $7 END))
+  AND ($8 IS NULL OR (r.value IS NOT NULL AND r.version = $8))
+  AND NOT ($9 AND r.value IS NOT NULL)
+RETURNING r.version, r.created"
+    };
+}
+
 /// $1 key, $2 token, $3 seq or 0, $4 digest, $5 value or null to delete, $6 content type,
 /// $7 rule `above`, $8 version to match or null, $9 must be absent.
-const WRITE: &str = "
-WITH updated AS (
-    UPDATE fencepost.resources AS r SET
-        token = $2, seq = $3, digest = $4, value = $5, content_type = $6, touched_at = now(),
-        version = CASE WHEN $5 IS NULL AND r.value IS NULL THEN r.version ELSE r.version + 1 END,
-        created = $5 IS NOT NULL AND r.value IS NULL
-    WHERE r.key = $1
-      AND $2 >= (SELECT token FROM fencepost.floor)
-      AND (r.token < $2 OR (r.token = $2
-           AND CASE WHEN $3 > 0 THEN r.seq < $3 ELSE r.seq = 0 AND NOT $7 END))
-      AND ($8 IS NULL OR (r.value IS NOT NULL AND r.version = $8))
-      AND NOT ($9 AND r.value IS NOT NULL)
-    RETURNING r.version, r.created
+const UPDATE: &str = update_if_it_passes!();
+
+/// The same, and an insert where there is no row.
+const WRITE: &str = concat!(
+    "WITH updated AS (",
+    update_if_it_passes!(),
+    "
 ), inserted AS (
     INSERT INTO fencepost.resources (key, token, seq, digest, value, content_type, version, created)
     SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $5 IS NULL THEN 0 ELSE 1 END, $5 IS NOT NULL
@@ -40,7 +52,8 @@ WITH updated AS (
     ON CONFLICT (key) DO NOTHING
     RETURNING version, created
 )
-SELECT version, created FROM updated UNION ALL SELECT version, created FROM inserted";
+SELECT version, created FROM updated UNION ALL SELECT version, created FROM inserted"
+);
 
 /// $1 key, $2 token, $3 seq or 0, $4 digest, $5 whether the value is wanted back.
 const CLAIM: &str = "
@@ -99,13 +112,29 @@ impl PostgresSession {
         write: &Write,
         value: Option<&Value>,
     ) -> Result<Option<Settled>, StoreError> {
+        // Most keys that are written are there, and the plain statement costs Postgres a tenth less.
+        if write.precondition != Some(Precondition::Absent) {
+            let updated = self.put_or_delete_by(UPDATE, write, value).await?;
+            if updated.is_some() {
+                return Ok(updated);
+            }
+        }
+        self.put_or_delete_by(WRITE, write, value).await
+    }
+
+    async fn put_or_delete_by(
+        &mut self,
+        statement: &'static str,
+        write: &Write,
+        value: Option<&Value>,
+    ) -> Result<Option<Settled>, StoreError> {
         let version = match write.precondition {
             Some(Precondition::Version(version)) => Some(version.get()),
             Some(Precondition::Absent) | None => None,
         };
         let mark = Mark::at(write.token, write.seq);
         let digest = write.digest();
-        let row = sqlx::query(WRITE)
+        let row = sqlx::query(statement)
             .bind(write.key.as_str())
             .bind(mark.token)
             .bind(mark.seq)
