@@ -84,6 +84,15 @@ fn check(cases: Vec<Case>) {
 }
 
 #[test]
+fn a_claim_has_created_nothing() {
+    let created = after(&[put(5, "a").seq(1)]);
+    assert!(created.created);
+    for claim in [claim(6), claim(5).seq(2), claim(6).seq(2)] {
+        assert!(!alone(&created, &claim).key.created, "{claim:?}");
+    }
+}
+
+#[test]
 fn clause_1_a_token_below_the_mark_is_stale() {
     check(vec![
         (vec![put(5, "a")], put(4, "b"), STALE, (5, 0), 1),

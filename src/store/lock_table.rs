@@ -161,3 +161,30 @@ pub(super) fn stored_key(name: &str) -> Result<Key, StoreError> {
 pub(super) fn stored_token(token: i64) -> Result<Token, StoreError> {
     Token::new(token).ok_or_else(|| StoreError::unavailable("a token that is not positive"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_to_the_database_and_come_back() {
+        assert_eq!(to_millis(Duration::from_secs(2)), 2000);
+        assert_eq!(to_millis(Duration::MAX), i64::MAX);
+        assert_eq!(from_millis(2000), Duration::from_secs(2));
+        assert_eq!(from_millis(-1), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_waits_lives_no_longer_than_that_without_a_sign() {
+        assert_eq!(waiting_lease(Duration::from_secs(3)), Duration::from_secs(3));
+        assert_eq!(waiting_lease(Duration::from_mins(1)), LONGEST_WAITING_LEASE);
+    }
+
+    #[test]
+    fn what_was_stored_is_checked_again() {
+        assert!(stored_key("").is_err());
+        assert_eq!(stored_key("lock").unwrap().as_str(), "lock");
+        assert!(stored_token(0).is_err());
+        assert_eq!(stored_token(7).unwrap().get(), 7);
+    }
+}

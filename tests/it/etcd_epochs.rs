@@ -65,6 +65,29 @@ on_each_store! {
     }
 }
 
+/// Its key is there again, and so is its lease. But others may have held the lock since.
+#[tokio::test]
+async fn a_grant_that_a_snapshot_brings_back_is_lost() {
+    let (mut etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = etcd::authority(&etcd, &held.open().await);
+    let kept = acquire(&authority, &unique_key("kept"), Duration::ZERO).await;
+    let snapshot = etcd.save_snapshot();
+    acquire(&authority, &unique_key("later"), Duration::ZERO).await;
+    etcd.kill();
+    etcd.restore(&snapshot);
+    etcd.run().await;
+    let renewed = loop {
+        match authority.renew(&kept.name, kept.token).await {
+            Ok(renewed) => break renewed,
+            // It has not noticed yet that etcd answers again.
+            Err(AuthorityError::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(etcd.entries(kept.name.as_str()).len(), 1);
+    assert_eq!(renewed, None);
+}
+
 on_each_store! {
     async fn an_etcd_that_was_wiped_moves_the_epoch_on(held: TestStore) {
         let (mut etcd, store) = (Etcd::start(&[]).await, held.open().await);
@@ -78,6 +101,9 @@ on_each_store! {
         let newcomer = etcd::authority(&etcd, &store);
         let second = acquire_soon(&newcomer, &name).await;
         assert!(second.get() > EPOCH && second > first.token);
+        // Whoever has not noticed yet finds out when it hears of a later epoch.
+        let renewed = authority.renew(&name, second).await.expect("an answer");
+        assert!(renewed.is_some(), "a lock that is held");
         assert_eq!(authority.newest().await.expect("an answer") >> 48, 1);
     }
 }

@@ -6,6 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use fencepost::{
+    store::Unit,
+    token::{Key, Token},
+    write::Write,
+};
 use futures_util::future::join_all;
 use reqwest::RequestBuilder;
 use serde_json::json;
@@ -386,4 +391,22 @@ async fn reads_that_come_together_are_answered_together() {
     assert_eq!((claimed.status, claimed.header("x-fencing-mark")), (404, Some("4")));
     let nothing = nothing.await.unwrap();
     assert_eq!((nothing.status, nothing.header("x-fencing-mark")), (404, Some("0")));
+}
+
+/// Where nothing gathers, too.
+#[tokio::test]
+async fn each_store_reads_keys_together_in_their_order() {
+    let key = |name: &str| Key::new(name).unwrap();
+    for held in [TestStore::sqlite(), TestStore::postgres().await] {
+        let store = held.open().await;
+        let mut session = store.connect().await.unwrap();
+        let claims = ["a", "b"].map(|name| {
+            let token = Token::new(i64::from(name.as_bytes()[0])).unwrap();
+            Unit::single(Write::claim(key(name), token))
+        });
+        assert!(session.settle(&claims).await.iter().all(Result::is_ok));
+        let read = session.read_together(&["b", "nothing", "a"].map(key)).await.unwrap();
+        let marks: Vec<_> = read.iter().map(|snapshot| snapshot.own).collect();
+        assert_eq!(marks, [i64::from(b'b'), 0, i64::from(b'a')]);
+    }
 }

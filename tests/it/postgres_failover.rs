@@ -101,7 +101,7 @@ async fn release(client: &Client, lock: &str, token: i64) -> Answer {
 
 /// The newer holder is acknowledged, the standby never hears of it, and takes over. A fencepost that was
 /// there all the time and one that has seen nothing must both refuse the older one.
-async fn stays_fenced_off(authority: &str) {
+async fn stays_fenced_off(authority: &str) -> i64 {
     let mut pair = Pair::start().await;
     let server = Fencepost::start(&pair.url, &["--authority", authority]);
     server.wait_until_ready().await;
@@ -139,16 +139,48 @@ async fn stays_fenced_off(authority: &str) {
     another.wait_until_ready().await;
     assert_eq!(insist(another.client().put(&lock, newest, "still")).await.status, 200);
     assert_eq!(pair.floor().await, floor);
+    newest
 }
 
 #[tokio::test]
 async fn a_lost_mark_lets_nobody_back_in_with_tokens_from_etcd() {
-    stays_fenced_off(&etcd::url_of_shared().await).await;
+    let newest = stays_fenced_off(&etcd::url_of_shared().await).await;
+    assert_eq!(newest >> 48, 0, "etcd has lost nothing, and no epoch is spent");
 }
 
 #[tokio::test]
 async fn a_lost_mark_lets_nobody_back_in_with_tokens_from_the_store() {
     stays_fenced_off("store").await;
+}
+
+/// The lock table has forgotten its last tokens, and so has everybody else.
+#[tokio::test]
+async fn a_lost_token_is_not_issued_again_though_nobody_remembers_it() {
+    let mut pair = Pair::start().await;
+    let server = Fencepost::start(&pair.url, &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let older = acquire(&server.client(), "lock").await;
+    assert_eq!(release(&server.client(), "lock", older).await.status, 204);
+    pair.wait_until_replicated().await;
+    pair.replication.set(Weather::Cut);
+    // More than the 32 by which a sequence is ahead in the log.
+    for _ in 0..40 {
+        let token = acquire(&server.client(), "other").await;
+        assert_eq!(release(&server.client(), "other", token).await.status, 204);
+    }
+    let lost = acquire(&server.client(), "lock").await;
+    assert_eq!(answer(server.client().put("lock", lost, "lost")).await.status, 201);
+    drop(server);
+
+    pair.fail_over().await;
+    let innocent = Fencepost::start_as_it_is(&pair.url, &["--authority", "store"]);
+    innocent.wait_until_ready().await;
+    for zombie in [older, lost] {
+        let refused = insist(innocent.client().put("lock", zombie, "zombie")).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+    }
+    let newest = acquire(&innocent.client(), "lock").await;
+    assert!(newest > lost, "{newest} after {lost}");
 }
 
 #[tokio::test]

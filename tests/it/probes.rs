@@ -1,5 +1,7 @@
 //! The admin listener: is the process alive, has it started, can it serve?
 
+use fencepost::store::StoreError;
+
 use crate::harness::{
     eventually,
     fencepost::{Fencepost, run},
@@ -137,4 +139,16 @@ async fn a_schema_that_changes_under_it_makes_it_unready() {
     postgres::execute(&store.url, future).await;
     eventually("it is unready", || async { probe(&server, "/readyz").await.status == 503 }).await;
     assert_eq!(probe(&server, "/livez").await.status, 200);
+}
+
+on_each_store! {
+    async fn a_session_whose_schema_has_changed_is_used_no_more(store: TestStore) {
+        let opened = store.open().await;
+        let mut session = opened.connect().await.unwrap();
+        session.ping().await.unwrap();
+        let newer = "UPDATE _sqlx_migrations SET version = version + 1000
+                     WHERE version = (SELECT max(version) FROM _sqlx_migrations)";
+        store.execute(newer).await.unwrap();
+        assert!(matches!(session.ping().await, Err(StoreError::Unfit(_))));
+    }
 }

@@ -20,13 +20,17 @@ pub const LAST_EPOCH: u16 = 0x7fff;
 /// The token of a key that was created at `revision`. Where the bits run out it is refused: a token
 /// that wrapped around would be low, and fence off its own holder.
 pub fn token(epoch: u16, revision: i64) -> Result<Token, AuthorityError> {
-    if revision > LAST_REVISION || epoch > LAST_EPOCH {
+    if !has_room_for(revision) || epoch > LAST_EPOCH {
         return Err(AuthorityError::Unfit(format!(
             "etcd's revision {revision} in epoch {epoch} is beyond what a token can hold"
         )));
     }
     Token::new(newest(epoch, revision))
         .ok_or_else(|| AuthorityError::Unfit(format!("etcd's revision {revision} is not one")))
+}
+
+fn has_room_for(revision: i64) -> bool {
+    revision <= LAST_REVISION
 }
 
 /// The same as a number, also for a revision at which nothing was created yet.
@@ -61,7 +65,7 @@ pub fn first(seen: &Sighting, highest: i64) -> Result<Remembered, AuthorityError
 pub fn sighting(header: Option<&ResponseHeader>) -> Result<Sighting, AuthorityError> {
     let header =
         header.ok_or_else(|| AuthorityError::Unfit("etcd's answer has no header".into()))?;
-    if header.revision() > LAST_REVISION {
+    if !has_room_for(header.revision()) {
         return Err(AuthorityError::Unfit(format!(
             "etcd's revision {} is beyond what a token can hold",
             header.revision()
@@ -107,6 +111,16 @@ mod tests {
         assert!(token(LAST_EPOCH + 1, 1).is_err());
         assert!(token(0, 0).is_err());
         assert!(first(&at(1), i64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_first_meeting_spends_no_epoch_in_vain() {
+        let epoch = |revision, highest| first(&at(revision), highest).unwrap().epoch;
+        assert_eq!(epoch(10, 10), 0);
+        assert_eq!(epoch(9, 10), 1);
+        // The next token is of revision 11, at the earliest.
+        assert_eq!(epoch(10, newest(3, 10)), 3);
+        assert_eq!(epoch(9, newest(3, 10)), 4);
     }
 
     #[test]

@@ -3,14 +3,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use etcd_client::{Client, Error, GetOptions, ResponseHeader, StatusResponse};
+use etcd_client::{Client, Error, GetOptions, StatusResponse};
 use tokio::time::timeout;
 
-use super::{EtcdOptions, layout::Layout, members::Members, trouble::Trouble};
+use super::{EtcdOptions, epoch::sighting, layout::Layout, members::Members, trouble::Trouble};
 use crate::{
     authority::AuthorityError,
     finding::{Finding, Subject},
-    store::{KnownEtcd, Store},
+    store::{KnownEtcd, Sighting, Store},
 };
 
 /// How long one member may take to answer.
@@ -50,10 +50,10 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
             format!("etcd has no quorum, or refuses us: {reason}"),
             "see `etcdctl endpoint status --cluster`, and the rights of the user",
         )),
-        Ok(header) => {
+        Ok(seen) => {
             findings.push(Finding::good(Subject::Authority, "etcd answers, with a quorum"));
             match remembered {
-                Ok(tokens) => findings.extend(memory(&header, tokens.etcd.as_ref())),
+                Ok(tokens) => findings.extend(memory(&seen, tokens.etcd.as_ref())),
                 Err(error) => findings.push(Finding::doubtful(
                     Subject::Memory,
                     format!("what is remembered of it could not be read: {error}"),
@@ -83,10 +83,10 @@ fn reason(error: Error) -> String {
 }
 
 /// A linearizable read of nothing in particular: its header is what etcd itself stands for.
-async fn shown(client: &mut Client, layout: &Layout) -> Result<ResponseHeader, String> {
+async fn shown(client: &mut Client, layout: &Layout) -> Result<Sighting, String> {
     let nothing = GetOptions::new().with_count_only();
     match timeout(PATIENCE, client.get(layout.landmark(), Some(nothing))).await {
-        Ok(Ok(mut answer)) => answer.take_header().ok_or("its answer has no header".into()),
+        Ok(Ok(answer)) => sighting(answer.header()).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(reason(error)),
         Err(_) => Err("no answer in time".into()),
     }
@@ -134,21 +134,19 @@ fn version<'a>(versions: impl Iterator<Item = &'a str>) -> Finding {
     Finding::good(Subject::EtcdVersion, says)
 }
 
-fn memory(shown: &ResponseHeader, known: Option<&KnownEtcd>) -> Vec<Finding> {
-    let cluster = format!("{:x}", shown.cluster_id());
-    let revision = shown.revision();
+fn memory(shown: &Sighting, known: Option<&KnownEtcd>) -> Vec<Finding> {
+    let Sighting { cluster, revision, term } = shown;
     let Some(known) = known else {
         return vec![Finding::good(
             Subject::Memory,
             format!("cluster {cluster} at revision {revision}; the store has not met an etcd yet"),
         )];
     };
-    let term = i64::try_from(shown.raft_term()).unwrap_or(i64::MAX);
-    let memory = if known.cluster != cluster {
+    let memory = if known.cluster != *cluster {
         backwards(format!("this is cluster {cluster}, and {} was seen before", known.cluster))
-    } else if revision < known.revision {
+    } else if *revision < known.revision {
         backwards(format!("it is at revision {revision}, and was at {} before", known.revision))
-    } else if term < known.term {
+    } else if *term < known.term {
         backwards(format!("it is in term {term}, and was in {} before", known.term))
     } else {
         let says =
@@ -180,5 +178,81 @@ fn epoch(known: &KnownEtcd) -> Finding {
             says,
             "find out who restored or replaced etcd; all grants from before are lost",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Grade;
+
+    fn grade(versions: &[&str]) -> Grade {
+        version(versions.iter().copied()).grade
+    }
+
+    #[test]
+    fn the_oldest_member_tells_what_to_expect() {
+        for (versions, expected) in [
+            (&["3.3.27"][..], Grade::Bad),
+            (&["2.9.9"], Grade::Bad),
+            (&["3.4"], Grade::Good),
+            (&["3.4.0"], Grade::Doubtful),
+            (&["3.4.31"], Grade::Doubtful),
+            (&["3.4.32"], Grade::Good),
+            (&["3.5.13"], Grade::Doubtful),
+            (&["3.5.14"], Grade::Good),
+            (&["3.6.0-rc.4"], Grade::Good),
+            (&["4.0.0"], Grade::Good),
+            (&["3.5.14", "3.4.31"], Grade::Doubtful),
+            (&["3.5.14", "3.3.0"], Grade::Bad),
+        ] {
+            assert_eq!(grade(versions), expected, "{versions:?}");
+        }
+        let mixed = version(["3.5.14", "3.4.32", "3.5.14"].into_iter());
+        assert_eq!(mixed.says, "etcd 3.4.32, 3.5.14");
+    }
+
+    #[test]
+    fn those_that_are_silent_are_counted() {
+        assert_eq!(all_answer(3, &[]).says, "all 3 that are named answer");
+        let one = all_answer(2, &["a: gone".into()]);
+        assert_eq!(
+            (one.grade, one.says.as_str()),
+            (Grade::Doubtful, "1 of 3 do not answer: a: gone")
+        );
+    }
+
+    #[test]
+    fn less_than_is_remembered_is_backwards() {
+        let known = |revision, term| {
+            let cluster = "c".into();
+            KnownEtcd { epoch: 0, revision, cluster, term, moved_at: None }
+        };
+        let seen = |cluster: &str| Sighting { revision: 10, cluster: cluster.into(), term: 3 };
+        let grade = |known: &KnownEtcd| memory(&seen("c"), Some(known))[0].grade;
+        assert_eq!(grade(&known(10, 3)), Grade::Good);
+        assert_eq!(grade(&known(9, 2)), Grade::Good);
+        assert_eq!(grade(&known(11, 3)), Grade::Doubtful);
+        assert_eq!(grade(&known(10, 4)), Grade::Doubtful);
+        assert_eq!(memory(&seen("d"), Some(&known(9, 2)))[0].grade, Grade::Doubtful);
+        assert_eq!(memory(&seen("d"), None)[0].grade, Grade::Good);
+    }
+
+    #[test]
+    fn only_what_helps_is_told_of_an_error() {
+        assert_eq!(reason(Error::InvalidArgs("a name".into())), "invalid arguments: a name");
+    }
+
+    #[test]
+    fn a_move_of_the_epoch_is_news_for_a_week() {
+        let moved = |ago: Option<Duration>| {
+            let moved_at = ago.map(|ago| SystemTime::now() - ago);
+            let cluster = String::new();
+            epoch(&KnownEtcd { epoch: 3, revision: 9, cluster, term: 2, moved_at })
+        };
+        assert_eq!(moved(None), Finding::good(Subject::Epoch, "3; it has never moved"));
+        assert_eq!(moved(Some(Duration::from_mins(1))).grade, Grade::Doubtful);
+        assert_eq!(moved(Some(Duration::from_hours(7 * 24 - 1))).grade, Grade::Doubtful);
+        assert_eq!(moved(Some(Duration::from_hours(7 * 24 + 1))).grade, Grade::Good);
     }
 }

@@ -288,3 +288,108 @@ fn is_behind(row: &Remembered, other: &Remembered) -> bool {
     let order = |row: &Remembered| (row.epoch, row.seen.revision, row.seen.term);
     order(row) < order(other)
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{AssertSqlSafe, ConnectOptions, sqlite::SqliteConnectOptions};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::store::sqlite::SqliteStore;
+
+    fn at(revision: i64, term: i64) -> Sighting {
+        Sighting { revision, cluster: "c".into(), term }
+    }
+
+    struct Kept {
+        keeper: Keeper,
+        directory: TempDir,
+    }
+
+    impl Kept {
+        /// In epoch 1, at revision 10 in term 3.
+        async fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let store = SqliteStore::new(directory.path().join("test.db"));
+            store.migrate().await.unwrap();
+            let keeper = Keeper::start(&(Arc::new(store) as Arc<dyn Store>));
+            keeper.adopt(Remembered { epoch: 1, seen: at(10, 3) }).await.unwrap();
+            Self { keeper, directory }
+        }
+
+        /// Behind the keeper's back.
+        async fn execute(&self, sql: &str) {
+            let options =
+                SqliteConnectOptions::new().filename(self.directory.path().join("test.db"));
+            let mut connection = options.connect().await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_already_is_noted_without_the_store() {
+        let kept = Kept::new().await;
+        kept.execute("DROP TABLE authority").await;
+        for (epoch, seen, known) in [
+            (1, at(10, 3), true),
+            (1, at(9, 2), true),
+            (1, at(11, 3), false),
+            (1, at(10, 4), false),
+            (2, at(9, 2), false),
+        ] {
+            assert_eq!(
+                kept.keeper.note(epoch, seen.clone()).await.is_ok(),
+                known,
+                "{epoch} {seen:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_shows_less_than_is_known_begins_a_new_epoch() {
+        let kept = Kept::new().await;
+        assert_eq!(kept.keeper.recall().await.unwrap().unwrap().epoch, 1);
+        // As on a standby that took over too early.
+        kept.execute("DROP TRIGGER epochs_never_fall; UPDATE authority SET revision = 9").await;
+        let row = kept.keeper.recall().await.unwrap().unwrap();
+        assert_eq!((row.epoch, row.seen), (2, at(9, 3)));
+        assert_eq!(kept.keeper.known().unwrap().epoch, 2);
+    }
+
+    #[tokio::test]
+    async fn it_ends_with_the_last_who_could_ask() {
+        let Kept { keeper, directory: _directory } = Kept::new().await;
+        let mut changes = keeper.changes();
+        changes.mark_unchanged();
+        drop(keeper);
+        let ended = tokio::time::timeout(Duration::from_secs(30), changes.changed()).await;
+        assert!(ended.expect("it ends").is_err());
+    }
+
+    #[test]
+    fn notes_of_one_epoch_and_cluster_become_one_that_stands_for_all() {
+        let mut notes = Vec::new();
+        for (epoch, seen) in [
+            (1, at(5, 9)),
+            (1, at(7, 8)),
+            (2, at(6, 8)),
+            (1, Sighting { cluster: "d".into(), ..at(9, 9) }),
+        ] {
+            gather(&mut notes, epoch, seen, oneshot::channel().0);
+        }
+        let gathered: Vec<_> =
+            notes.into_iter().map(|(epoch, seen, replies)| (epoch, seen, replies.len())).collect();
+        let other = Sighting { cluster: "d".into(), ..at(9, 9) };
+        assert_eq!(gathered, [(1, at(7, 9), 2), (2, at(6, 8), 1), (1, other, 1)]);
+    }
+
+    #[test]
+    fn a_row_is_behind_another_by_epoch_then_revision_then_term() {
+        let row = |epoch, revision, term| Remembered { epoch, seen: at(revision, term) };
+        assert!(is_behind(&row(1, 9, 9), &row(2, 1, 1)));
+        assert!(is_behind(&row(1, 8, 9), &row(1, 9, 1)));
+        assert!(is_behind(&row(1, 8, 1), &row(1, 8, 2)));
+        assert!(!is_behind(&row(1, 8, 1), &row(1, 8, 1)));
+        assert!(!is_behind(&row(2, 1, 1), &row(1, 9, 9)));
+    }
+}

@@ -150,6 +150,29 @@ mod tests {
     }
 
     #[test]
+    fn ranges_hold_what_they_are_for() {
+        let name = Key::new("orders/42").unwrap();
+        let layout = Layout::new("app");
+        assert_eq!(layout.landmark(), b"app/fencepost");
+        assert_eq!(
+            layout.directory_range(&name),
+            (b"app/orders/42/".to_vec(), b"app/orders/420".to_vec())
+        );
+        assert_eq!(layout.listing("or"), (b"app/or".to_vec(), b"app/os".to_vec()));
+        assert_eq!(Layout::new("").listing(""), (vec![0], vec![0]));
+    }
+
+    #[test]
+    fn a_value_is_the_owner_and_perhaps_an_identity() {
+        let named = |identity: Option<&str>| Value {
+            owner: "worker 7".into(),
+            identity: identity.and_then(Identity::checked),
+        };
+        assert_eq!(named(None).encode(), "worker 7");
+        assert_eq!(named(Some("alice")).encode(), "worker 7\0alice");
+    }
+
+    #[test]
     fn a_prefix_ends_before_its_successor() {
         assert_eq!(end_of(b"a/"), b"a0");
         assert_eq!(end_of(b"a\xff"), b"b");

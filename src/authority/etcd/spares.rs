@@ -134,3 +134,106 @@ fn is_fresh(lease: &Lease) -> bool {
 fn shelf_life(ttl: Duration) -> Duration {
     (ttl / SHARE).min(LONGEST)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+    const A_MOMENT: Duration = Duration::from_millis(1);
+
+    fn lease(id: i64) -> Lease {
+        Lease { id, ttl: TTL, renewed: Instant::now() }
+    }
+
+    /// Asks as often as it takes until the next one finds that more are expected.
+    async fn ask_many(spares: &Spares) {
+        for _ in 0..MANY {
+            assert!(!spares.is_wanted(TTL));
+            advance(SOON - A_MOMENT).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spare_is_wanted_once_after_many_in_a_row() {
+        let spares = Spares::default();
+        ask_many(&spares).await;
+        assert!(spares.is_wanted(TTL));
+        assert!(!spares.is_wanted(TTL), "one is being granted");
+        spares.put(TTL, Spare::Ready(lease(7)));
+        assert!(!spares.is_wanted(TTL), "one is there");
+        spares.put(TTL, Spare::None);
+        assert!(spares.is_wanted(TTL));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_begins_the_row_anew() {
+        let spares = Spares::default();
+        ask_many(&spares).await;
+        advance(A_MOMENT).await;
+        ask_many(&spares).await;
+        assert!(spares.is_wanted(TTL));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spare_is_taken_once_and_only_while_it_is_fresh() {
+        let spares = Spares::default();
+        assert!(spares.take(TTL).is_none());
+        spares.is_wanted(TTL);
+        assert!(spares.take(TTL).is_none());
+
+        spares.put(TTL, Spare::Ready(lease(7)));
+        assert!(spares.take(TTL * 2).is_none(), "of another length");
+        advance(shelf_life(TTL) - A_MOMENT).await;
+        assert_eq!(spares.take(TTL).map(|lease| lease.id), Some(7));
+        assert!(spares.take(TTL).is_none());
+
+        spares.put(TTL, Spare::Ready(lease(8)));
+        advance(shelf_life(TTL)).await;
+        assert!(spares.take(TTL).is_none());
+        assert!(spares.withdraw(TTL, 8), "it is left to whoever retires it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spare_is_withdrawn_by_its_own_name() {
+        let spares = Spares::default();
+        assert!(!spares.withdraw(TTL, 7));
+        spares.is_wanted(TTL);
+        assert!(!spares.withdraw(TTL, 7));
+        spares.put(TTL, Spare::Ready(lease(7)));
+        assert!(!spares.withdraw(TTL, 6));
+        assert!(spares.withdraw(TTL, 7));
+        assert!(spares.take(TTL).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_kinds_are_kept_in_mind() {
+        let spares = Spares::default();
+        let kinds = || spares.lock().len();
+        for seconds in 1..=MOST_KINDS as u64 {
+            spares.is_wanted(Duration::from_secs(seconds));
+        }
+        // Those that are known go on as if there were fewer.
+        for asked in 1..=MANY {
+            assert_eq!(spares.is_wanted(Duration::from_secs(1)), asked == MANY);
+        }
+        advance(SOON - A_MOMENT).await;
+        assert!(!spares.is_wanted(TTL));
+        assert_eq!(kinds(), MOST_KINDS);
+        assert!(!spares.lock().contains_key(&TTL));
+
+        advance(A_MOMENT).await;
+        assert!(!spares.is_wanted(TTL));
+        assert!(spares.lock().contains_key(&TTL), "those that nobody asks for any more make room");
+        assert!(spares.lock().contains_key(&Duration::from_secs(1)), "but not one with a spare");
+        assert_eq!(kinds(), 2);
+    }
+
+    #[test]
+    fn a_spare_keeps_for_a_small_share_of_its_time() {
+        assert_eq!(shelf_life(Duration::from_secs(20)), Duration::from_secs(1));
+        assert_eq!(shelf_life(Duration::from_mins(1)), LONGEST);
+    }
+}

@@ -87,3 +87,47 @@ impl From<Trouble> for AuthorityError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io};
+
+    use super::*;
+
+    #[test]
+    fn without_a_status_only_what_we_did_wrong_is_refused() {
+        let trouble = |error: Error| Trouble::from(error);
+        let ended = Error::LeaseKeepAliveError("lease not found".into());
+        assert!(matches!(trouble(ended), Trouble::NoSuchLease));
+        let other = Error::LeaseKeepAliveError("the stream has ended".into());
+        assert!(matches!(trouble(other), Trouble::Away(_)));
+        assert!(matches!(trouble(Error::InvalidArgs("a name".into())), Trouble::Refused(_)));
+        assert!(matches!(
+            trouble(Error::IoError(io::ErrorKind::BrokenPipe.into())),
+            Trouble::Away(_)
+        ));
+    }
+
+    #[derive(Debug)]
+    struct Caused(&'static str, Option<Box<Caused>>);
+
+    impl fmt::Display for Caused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Caused {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn causes_are_told_once_each() {
+        let cause = Caused("connect", Some(Box::new(Caused("connect", None))));
+        let causes = Caused("transport", Some(Box::new(Caused("refused", Some(Box::new(cause))))));
+        let said = with_causes("transport error".into(), Some(&causes));
+        assert_eq!(said, "transport error: refused: connect");
+    }
+}

@@ -167,3 +167,15 @@ async fn forget(shared: Arc<Shared>, name: Key, lease: String, ttl: Duration) {
         tokio::time::sleep(delays.next().unwrap_or(STRAGGLERS_ARRIVE_WITHIN)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_look_is_in_time_for_the_lease_and_for_the_one_before() {
+        let (short, long) = (Duration::from_secs(3), Duration::from_secs(30));
+        assert_eq!(until_next_look(short, long), Duration::from_secs(1));
+        assert_eq!(until_next_look(long, short), Duration::from_millis(3001));
+    }
+}

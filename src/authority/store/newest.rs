@@ -43,3 +43,40 @@ impl Newest {
         Ok(newest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_known_only_rises() {
+        let newest = Newest::default();
+        assert_eq!(newest.known(), 0);
+        assert_eq!(newest.ask(async || Ok(7)).await.unwrap(), 7);
+        newest.learn(5);
+        assert_eq!(newest.known(), 7);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_only_for_those_who_came_before_its_question() {
+        let newest = Newest::default();
+        assert_eq!(newest.ask(async || Ok(7)).await.unwrap(), 7);
+        // Nobody was waiting, so this one asks for itself.
+        assert_eq!(newest.ask(async || Ok(8)).await.unwrap(), 8);
+
+        let slow = async || {
+            tokio::task::yield_now().await;
+            Ok(9)
+        };
+        // The second comes while the first one's question is on its way, and the third shares its answer.
+        let asked = std::sync::atomic::AtomicU64::new(0);
+        let count = async || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Ok(10)
+        };
+        let answers = tokio::join!(newest.ask(slow), newest.ask(count), newest.ask(count));
+        let answers = [answers.0, answers.1, answers.2].map(Result::unwrap);
+        assert_eq!(answers, [9, 10, 10]);
+        assert_eq!(asked.into_inner(), 1);
+    }
+}

@@ -169,3 +169,89 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn token(number: i64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn holder(number: i64) -> Holder {
+        let name = Key::new("lock").unwrap();
+        Holder { name, token: token(number), owner: String::new(), remaining: LEASE }
+    }
+
+    fn state(holder: Option<Holder>) -> LockState {
+        LockState { holder, ..LockState::default() }
+    }
+
+    fn told(seen: &mut Seen) -> Vec<LockEvent> {
+        seen.told.drain(..).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_ended_unseen_was_released_unless_its_lease_was_over() {
+        for (passed, event) in [
+            (Duration::ZERO, LockEvent::Released(Some(token(5)))),
+            (LEASE - Duration::from_millis(1), LockEvent::Released(Some(token(5)))),
+            (LEASE, LockEvent::Expired(token(5))),
+        ] {
+            let mut seen = Seen::default();
+            seen.state(state(Some(holder(5))), Instant::now());
+            assert_eq!(told(&mut seen), [LockEvent::Granted(holder(5))]);
+            tokio::time::advance(passed).await;
+            seen.state(state(None), Instant::now());
+            assert_eq!(told(&mut seen), [event]);
+            seen.state(state(None), Instant::now());
+            assert_eq!(told(&mut seen), [], "it is told once");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_is_no_event_and_moves_the_end() {
+        let mut seen = Seen::default();
+        seen.happened(LockEvent::Granted(holder(5)));
+        assert_eq!(told(&mut seen).len(), 1);
+        tokio::time::advance(LEASE / 2).await;
+        seen.state(state(Some(holder(5))), Instant::now());
+        assert_eq!(told(&mut seen), []);
+        tokio::time::advance(LEASE / 2).await;
+        seen.state(state(None), Instant::now());
+        assert_eq!(told(&mut seen), [LockEvent::Released(Some(token(5)))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_word_about_somebody_else_changes_nothing() {
+        let mut seen = Seen::default();
+        seen.happened(LockEvent::Granted(holder(5)));
+        told(&mut seen);
+        for late in [
+            LockEvent::Granted(holder(4)),
+            LockEvent::Released(Some(token(4))),
+            LockEvent::Expired(token(6)),
+            LockEvent::Released(None),
+        ] {
+            seen.happened(late);
+            assert_eq!(told(&mut seen), []);
+        }
+        seen.happened(LockEvent::Expired(token(5)));
+        assert_eq!(told(&mut seen), [LockEvent::Expired(token(5))]);
+        // What has ended does not begin again.
+        seen.happened(LockEvent::Granted(holder(5)));
+        assert_eq!(told(&mut seen), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newer_holder_ends_the_one_before() {
+        let mut seen = Seen::default();
+        seen.happened(LockEvent::Granted(holder(5)));
+        told(&mut seen);
+        seen.happened(LockEvent::Granted(holder(6)));
+        let both = [LockEvent::Released(Some(token(5))), LockEvent::Granted(holder(6))];
+        assert_eq!(told(&mut seen), both);
+    }
+}

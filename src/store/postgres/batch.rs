@@ -57,3 +57,74 @@ impl<'a> Batch<'a> {
         answers.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::postgres::session::surely,
+        token::{Key, Token},
+        write::Write,
+    };
+
+    fn units(count: usize) -> Vec<Unit> {
+        let claim = |number| Key::new(&format!("key/{number}")).unwrap();
+        let token = Token::new(1).unwrap();
+        (0..count).map(|number| Unit::single(Write::claim(claim(number), token))).collect()
+    }
+
+    fn lost() -> Result<(), StoreError> {
+        Err(StoreError::Unknown("the connection was lost".into()))
+    }
+
+    /// B: busy, which was answered; U: unknown; N: certainly not applied.
+    fn answers(batch: Batch<'_>, ended: Result<(), StoreError>) -> String {
+        let answers = batch.finish(ended, surely).into_iter().map(|answer| match answer {
+            Err(StoreError::Busy) => 'B',
+            Err(StoreError::Unknown(_)) => 'U',
+            Err(StoreError::Unavailable(_)) => 'N',
+            other => panic!("{other:?}"),
+        });
+        answers.collect()
+    }
+
+    #[test]
+    fn only_what_is_in_flight_is_in_doubt() {
+        let units = units(5);
+        let mut batch = Batch::new(&units);
+        batch.depart([0, 4]);
+        batch.landed();
+        batch.answer(0, Err(StoreError::Busy));
+        batch.depart([1, 2]);
+        assert_eq!(batch.unanswered(&[0, 1, 3]), [1, 3]);
+        assert!(batch.is_answered(0));
+        assert_eq!(answers(batch, lost()), "BUUNN");
+    }
+
+    #[test]
+    fn what_departs_takes_the_place_of_what_departed_before() {
+        let units = units(2);
+        let mut batch = Batch::new(&units);
+        batch.depart([0]);
+        batch.depart([1]);
+        assert_eq!(answers(batch, lost()), "NU");
+    }
+
+    #[test]
+    fn what_has_landed_unapplied_is_certain() {
+        let units = units(2);
+        let mut batch = Batch::new(&units);
+        batch.depart([0, 1]);
+        batch.landed();
+        assert_eq!(answers(batch, lost()), "NN");
+    }
+
+    #[test]
+    fn an_answer_outlives_the_session() {
+        let units = units(1);
+        let mut batch = Batch::new(&units);
+        batch.depart([0]);
+        batch.answer(0, Err(StoreError::Busy));
+        assert_eq!(answers(batch, lost()), "B");
+    }
+}

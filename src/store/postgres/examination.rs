@@ -9,7 +9,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     connection::{Connection, Connector, READ_ONLY},
-    fitness::{AHEAD, OLDEST_SERVER, WEAKENED, unanswered},
+    fitness::{AHEAD, WEAKENED, is_too_old, unanswered},
     schema,
 };
 use crate::{
@@ -171,7 +171,7 @@ fn server(
     let now: f64 = facts.try_get("now").map_err(unanswered)?;
     let name = format!("Postgres {}", text("version_name")?);
     Ok(vec![
-        if version < OLDEST_SERVER {
+        if is_too_old(version) {
             Finding::bad(
                 Subject::Version,
                 format!("{name} is too old"),
@@ -310,4 +310,44 @@ async fn missing_rights(
         }
     }
     Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Grade::{Away, Bad, Doubtful, Good};
+
+    #[test]
+    fn what_endangers_marks_is_graded_by_how_much() {
+        let grades =
+            |findings: &[Finding]| -> Vec<_> { findings.iter().map(|f| f.grade).collect() };
+        assert_eq!(
+            grades(&[sync(true, true), sync(true, false), sync(false, true), sync(false, false)]),
+            [Good, Doubtful, Bad, Bad]
+        );
+        assert_eq!(
+            grades(&[commit("on", "off"), commit("remote_apply", "on"), commit("off", "on")]),
+            [Good, Good, Bad]
+        );
+        assert_eq!(
+            grades(&[standbys(0, ""), standbys(1, ""), standbys(0, "*"), standbys(1, "*")]),
+            [Good, Doubtful, Doubtful, Good]
+        );
+        assert_eq!(
+            grades(&[pooler(false, true), pooler(true, false), pooler(true, true)]),
+            [Good, Doubtful, Bad]
+        );
+    }
+
+    #[test]
+    fn all_connections_that_are_wanted_must_be_allowed() {
+        assert_eq!(connections(7, 7).grade, Good);
+        assert_eq!(connections(6, 7).grade, Bad);
+    }
+
+    #[test]
+    fn no_answer_is_something_else_than_a_refusal() {
+        assert_eq!(cannot_connect(&StoreError::Unavailable("refused".into())).grade, Away);
+        assert_eq!(cannot_connect(&StoreError::Unfit("no such role".into())).grade, Bad);
+    }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::store::{Schema, StoreError, newest_migration};
 
-pub const OLDEST_SERVER: i32 = 140_000;
+const OLDEST_SERVER: i32 = 140_000;
 
 const FACTS: &str = "
 SELECT current_setting('server_version_num')::int AS version,
@@ -46,7 +46,7 @@ pub async fn check_server(connection: &mut Connection) -> Result<(), StoreError>
     let facts = sqlx::raw_sql(FACTS).fetch_one(connection.raw()).await.map_err(unanswered)?;
     let get = |name| facts.try_get::<String, _>(name).map_err(unanswered);
     let version: i32 = facts.try_get("version").map_err(unanswered)?;
-    if version < OLDEST_SERVER {
+    if is_too_old(version) {
         return unfit(format!(
             "Postgres {} is too old; 14 is the oldest that will do",
             get("version_name")?
@@ -65,6 +65,10 @@ pub async fn check_server(connection: &mut Connection) -> Result<(), StoreError>
         tracing::warn!("fsync is off in Postgres: if its machine crashes, marks are lost");
     }
     Ok(())
+}
+
+pub fn is_too_old(version: i32) -> bool {
+    version < OLDEST_SERVER
 }
 
 async fn check_schema(connection: &mut Connection) -> Result<(), StoreError> {
@@ -119,4 +123,16 @@ pub async fn ping(connection: &mut Connection) -> Result<(), StoreError> {
         return Ok(());
     }
     unfit("the schema has changed under this fencepost".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fourteen_is_the_oldest_that_will_do() {
+        assert!(is_too_old(130_022));
+        assert!(!is_too_old(140_000));
+        assert!(!is_too_old(180_001));
+    }
 }

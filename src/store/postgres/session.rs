@@ -260,3 +260,47 @@ pub(super) fn surely(error: StoreError) -> StoreError {
         definite => definite,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::{Judgement, Refusal, Standing};
+
+    fn judged(verdict: Verdict) -> Judgement {
+        let key = Standing::default();
+        Judgement { verdict, key, guard: key.mark }
+    }
+
+    fn applied(verdicts: &[Verdict]) -> Result<Settled, StoreError> {
+        let judgements = verdicts.iter().map(|verdict| judged(*verdict)).collect();
+        Ok(Settled::Applied { judgements, value: None })
+    }
+
+    fn refused() -> Result<Settled, StoreError> {
+        let judgement = judged(Verdict::Refused(Refusal::Stale));
+        Ok(Settled::Refused { index: 0, judgement })
+    }
+
+    #[test]
+    fn one_replay_makes_a_unit_one() {
+        assert!(is_replay(&applied(&[Verdict::Accepted, Verdict::Replayed])));
+        assert!(!is_replay(&applied(&[Verdict::Accepted])));
+        assert!(!is_replay(&refused()));
+        assert!(!is_replay(&Err(StoreError::Busy)));
+    }
+
+    #[test]
+    fn what_a_cancelled_wait_leaves_in_doubt_is_what_was_applied() {
+        let applied = unless_only_here(applied(&[Verdict::Accepted]));
+        assert!(matches!(applied, Err(StoreError::Unknown(_))));
+        assert!(matches!(unless_only_here(refused()), Ok(Settled::Refused { .. })));
+        assert!(matches!(unless_only_here(Err(StoreError::Busy)), Err(StoreError::Busy)));
+    }
+
+    #[test]
+    fn what_changes_nothing_is_never_in_doubt() {
+        let unknown = surely(StoreError::Unknown("late".into()));
+        assert!(matches!(unknown, StoreError::Unavailable(reason) if reason == "late"));
+        assert!(matches!(surely(StoreError::Conflict), StoreError::Conflict));
+    }
+}

@@ -266,3 +266,29 @@ pub(super) fn not_applied(error: sqlx::Error) -> StoreError {
         Some(_) => StoreError::Failed(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_is_told_by_its_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = SqliteConnectOptions::new()
+            .filename(directory.path().join("test.db"))
+            .create_if_missing(true)
+            .busy_timeout(Duration::ZERO);
+        let mut writer = options.connect().await.unwrap();
+        let mut other = options.connect().await.unwrap();
+        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
+        let busy = sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap_err();
+        assert!(matches!(not_applied(busy), StoreError::Busy));
+        let wrong = sqlx::raw_sql("SELECT * FROM nothing").execute(&mut other).await.unwrap_err();
+        assert!(matches!(not_applied(wrong), StoreError::Failed(_)));
+        assert!(matches!(not_applied(sqlx::Error::WorkerCrashed), StoreError::Unavailable(_)));
+    }
+}

@@ -7,7 +7,10 @@ use serde_json::json;
 
 use crate::harness::fencepost::Fencepost;
 use crate::harness::{
-    access::Access, authority::on_each_authority, http::answer, store::TestStore,
+    access::Access,
+    authority::{TestAuthority, on_each_authority},
+    http::answer,
+    store::TestStore,
 };
 
 const LONG: Duration = Duration::from_mins(5);
@@ -103,6 +106,22 @@ on_each_authority! {
         }
         assert_eq!(alice.holder("k").await, token);
     }
+}
+
+/// Whose a grant is, is known where it was handed out: nobody has to be asked.
+#[tokio::test]
+async fn a_holder_goes_on_writing_while_the_lock_service_is_away() {
+    let mut authority = TestAuthority::in_etcd(TestStore::sqlite()).await;
+    let access = Access::new();
+    let (alice, mallory) = (access.token("alice"), access.token("mallory"));
+    let tokens = access.path("tokens");
+    let server =
+        authority.fencepost_with(&["--tokens-file", tokens.as_str(), "--trust", "granted"]).await;
+    let (alice, mallory) = (server.client().bearing(&alice), server.client().bearing(&mallory));
+    let token = alice.lock("k", LONG).await;
+    authority.etcd.as_mut().unwrap().kill();
+    assert_eq!(answer(alice.put("k", token, "mine")).await.status, 201);
+    assert_eq!(answer(mallory.put("k", token, "x")).await.problem(), "forbidden");
 }
 
 #[tokio::test]

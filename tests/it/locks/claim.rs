@@ -67,6 +67,23 @@ on_each_authority! {
     }
 }
 
+/// A lock service that has lost its memory may issue a token twice. Two holders must not share it.
+#[tokio::test]
+async fn a_grant_of_a_token_that_was_seen_before_is_undone() {
+    for store in [TestStore::sqlite(), TestStore::postgres().await] {
+        let authority = TestAuthority::in_store(store);
+        let open = authority.fencepost_with(&["--trust", "open"]).await;
+        let client = open.client();
+        let known = client.lock("other", LONG).await;
+        // The lock table counts by one.
+        assert_eq!(answer(client.claim("k", known + 1)).await.status, 200);
+        let refused = answer(client.acquire("k", &json!({}))).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+        client.until_free("k").await;
+        assert_eq!(client.lock("k", LONG).await, known + 2);
+    }
+}
+
 /// A lock table and resources in Postgres, where a row can be kept from being claimed.
 async fn on_postgres() -> TestAuthority {
     TestAuthority::in_store(TestStore::postgres().await)

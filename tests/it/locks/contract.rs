@@ -111,11 +111,15 @@ on_each_authority! {
         let other = client.lock("other", LONG).await;
         let token = client.lock("k", LONG).await;
         for wrong in [other, token + 1, 1 << 40, i64::MAX] {
-            assert_eq!(answer(client.renew("k", wrong)).await.problem(), "lock-lost", "{wrong}");
+            // In this order: whoever fails to renew is forgotten.
             assert_eq!(answer(client.release("k", wrong)).await.problem(), "lock-lost", "{wrong}");
+            assert_eq!(answer(client.renew("k", wrong)).await.problem(), "lock-lost", "{wrong}");
         }
         assert_eq!(client.holder("k").await, token);
         assert_eq!(client.holder("other").await, other);
+        // What was ended behind our back is not released by us.
+        authority.remove_holder("k").await;
+        assert_eq!(answer(client.release("k", token)).await.problem(), "lock-lost");
     }
 }
 

@@ -336,3 +336,17 @@ async fn nothing_is_said_where_nobody_listens() {
     execute(&store.url, "NOTIFY the_end").await;
     assert_eq!(listener.recv().await.unwrap().channel(), "the_end");
 }
+
+/// Nor is anything said any more once the last who watched has gone.
+#[tokio::test]
+async fn who_watches_no_more_is_told_no_more() {
+    let store = TestStore::postgres().await;
+    let one = authority(&store).await;
+    let watch = Watched::of(&one, "a").await;
+    eventually("it watches", || async { somebody_watches(&store.url).await }).await;
+    drop(watch);
+    // It notices with the next word that nobody needs.
+    let grant = try_acquire(one.as_ref(), "a", TTL).await.unwrap();
+    eventually("nobody watches", || async { !somebody_watches(&store.url).await }).await;
+    assert!(one.release(&key("a"), grant.token).await.unwrap());
+}

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fencepost::{
-    authority::{Authority, LockState, Turn},
-    store::Page,
+    authority::{Authority, AuthorityError, LockState, Turn},
+    store::{Page, StoreError},
 };
 
 use super::{TTL, acquire, ask, authority, key, queue_up, token, try_acquire};
@@ -132,6 +132,20 @@ on_each_store! {
         let later = try_acquire(one.as_ref(), "b", TTL).await.unwrap();
         let all = futures_util::future::join_all((0..50).map(|_| other.newest())).await;
         assert!(all.into_iter().all(|newest| newest.unwrap() == later.token.get()));
+    }
+}
+
+on_each_store! {
+    async fn a_lock_table_whose_schema_has_changed_is_used_no_more(store: TestStore) {
+        let (one, opened) = (authority(&store).await, store.open().await);
+        let mut table = opened.connect_lock_table().await.unwrap();
+        table.ping().await.unwrap();
+        let newer = "UPDATE _sqlx_migrations SET version = version + 1000
+                     WHERE version = (SELECT max(version) FROM _sqlx_migrations)";
+        store.execute(newer).await.unwrap();
+        assert!(matches!(table.ping().await, Err(StoreError::Unfit(_))));
+        let refused = one.acquire(&ask("a", TTL, Duration::ZERO)).await;
+        assert!(matches!(refused, Err(AuthorityError::Unfit(_))), "{refused:?}");
     }
 }
 
