@@ -197,7 +197,7 @@ mod tests {
     async fn what_ended_unseen_was_released_unless_its_lease_was_over() {
         for (passed, event) in [
             (Duration::ZERO, LockEvent::Released(Some(token(5)))),
-            (LEASE - Duration::from_millis(1), LockEvent::Released(Some(token(5)))),
+            (LEASE.saturating_sub(Duration::from_millis(1)), LockEvent::Released(Some(token(5)))),
             (LEASE, LockEvent::Expired(token(5))),
         ] {
             let mut seen = Seen::default();

@@ -271,29 +271,29 @@ mod tests {
         Judgement { verdict, key, guard: key.mark }
     }
 
-    fn applied(verdicts: &[Verdict]) -> Result<Settled, StoreError> {
+    fn applied(verdicts: &[Verdict]) -> Settled {
         let judgements = verdicts.iter().map(|verdict| judged(*verdict)).collect();
-        Ok(Settled::Applied { judgements, value: None })
+        Settled::Applied { judgements, value: None }
     }
 
-    fn refused() -> Result<Settled, StoreError> {
+    fn refused() -> Settled {
         let judgement = judged(Verdict::Refused(Refusal::Stale));
-        Ok(Settled::Refused { index: 0, judgement })
+        Settled::Refused { index: 0, judgement }
     }
 
     #[test]
     fn one_replay_makes_a_unit_one() {
-        assert!(is_replay(&applied(&[Verdict::Accepted, Verdict::Replayed])));
-        assert!(!is_replay(&applied(&[Verdict::Accepted])));
-        assert!(!is_replay(&refused()));
+        assert!(is_replay(&Ok(applied(&[Verdict::Accepted, Verdict::Replayed]))));
+        assert!(!is_replay(&Ok(applied(&[Verdict::Accepted]))));
+        assert!(!is_replay(&Ok(refused())));
         assert!(!is_replay(&Err(StoreError::Busy)));
     }
 
     #[test]
     fn what_a_cancelled_wait_leaves_in_doubt_is_what_was_applied() {
-        let applied = unless_only_here(applied(&[Verdict::Accepted]));
+        let applied = unless_only_here(Ok(applied(&[Verdict::Accepted])));
         assert!(matches!(applied, Err(StoreError::Unknown(_))));
-        assert!(matches!(unless_only_here(refused()), Ok(Settled::Refused { .. })));
+        assert!(matches!(unless_only_here(Ok(refused())), Ok(Settled::Refused { .. })));
         assert!(matches!(unless_only_here(Err(StoreError::Busy)), Err(StoreError::Busy)));
     }
 
