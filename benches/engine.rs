@@ -150,7 +150,10 @@ async fn bench(asked: &[String]) -> io::Result<()> {
             let beside = stage.book.of(names::FLOODED, names::BESIDE_REFUSALS, |run| run.beside);
             stage.book.note(names::FLOOD, beside.map(|it| it.median).into_iter().collect());
         }
-        stage.book.note(names::AFTER, vec![cpu::resident_mib(field.fencepost.pid())]);
+        // Only these let it see every key.
+        if wanted("refusals") || wanted("flood") {
+            stage.book.note(names::AFTER, vec![cpu::resident_mib(field.fencepost.pid())]);
+        }
         if wanted("growth") {
             grow(&mut stage, &field).await?;
         }
