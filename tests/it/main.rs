@@ -89,6 +89,7 @@ mod settings;
 mod slow_clients;
 mod slow_http2;
 mod store_locks;
+mod threads;
 mod traces;
 mod trust;
 mod waiting;
