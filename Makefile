@@ -49,7 +49,7 @@ chaos: setup ## Faults for MINUTES=10, written to docs/proof.md; SEED=7 for one 
 	MINUTES=$(MINUTES) SEED=$(SEED) cargo test --locked --test chaos -- long
 
 # Hours for all of it: the tests of the tests. It goes on where it was left.
-mutants: setup ## What no test notices when it is broken: docs/mutants.md; FILES=src/fence.rs, JOBS=2
+mutants: setup ## What no test notices when it is broken: docs/mutants.md; FILES=src/fence.rs, JOBS=2, BUDGET=600 s each
 	JOBS=$(JOBS) scripts/mutants $(FILES)
 
 # The same against its own OpenAPI document: what it says is what happens.
