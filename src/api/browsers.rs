@@ -35,7 +35,8 @@ pub fn refuse_pages(request: &Request, on_loopback: bool) -> Result<(), Problem>
         let detail = "a page of another site has sent this, and this is not for browsers";
         return Err(Problem::new(Kind::Forbidden, detail));
     }
-    if on_loopback && is_of_a_browser(headers) && !host.is_some_and(cannot_be_a_strangers) {
+    // The name first: it mostly settles it, and that is cheaper than to look for six headers.
+    if on_loopback && !host.is_some_and(cannot_be_a_strangers) && is_of_a_browser(headers) {
         let detail = "this came from a browser, under a name that somebody else may own; ask for \
                       localhost or 127.0.0.1 instead";
         return Err(Problem::new(Kind::Forbidden, detail));

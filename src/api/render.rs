@@ -14,8 +14,12 @@ use crate::{fence::Standing, token::Version};
 const HEADERS: usize = 8;
 const BODY_BYTES: usize = 512;
 
+pub fn headers() -> HeaderMap {
+    HeaderMap::with_capacity(HEADERS)
+}
+
 pub fn json(status: StatusCode, document: &impl Serialize) -> Response {
-    let mut headers = HeaderMap::with_capacity(HEADERS);
+    let mut headers = headers();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     json_with(status, headers, document)
 }

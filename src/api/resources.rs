@@ -156,15 +156,16 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
 }
 
 fn value_response(value: Value) -> Response {
-    let mut response = Response::new(Body::from(value.body));
     let content_type = HeaderValue::try_from(value.content_type)
         .unwrap_or(HeaderValue::from_static(content_type::BYTES));
-    let headers = response.headers_mut();
+    let mut headers = render::headers();
     headers.insert(header::CONTENT_TYPE, content_type);
     // Stored bytes are data. A browser must not take them for a page of this server.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let nothing = HeaderValue::from_static("sandbox; default-src 'none'");
     headers.insert(header::CONTENT_SECURITY_POLICY, nothing);
+    let mut response = Response::new(Body::from(value.body));
+    *response.headers_mut() = headers;
     response
 }
 
