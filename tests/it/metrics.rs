@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::harness::{
+    blocker::Blocker,
     eventually,
     fencepost::Fencepost,
     http::{self, answer},
@@ -292,6 +293,29 @@ async fn whoever_waits_for_the_store_is_in_the_queue() {
         assert_eq!(request.await.unwrap().status, 200);
     }
     assert_eq!(Scrape::of(&server).await.get("fencepost_queue_depth"), 0.0);
+}
+
+#[tokio::test]
+async fn whoever_waits_to_read_is_in_the_queue_too() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
+    let client = server.client();
+    assert_eq!(answer(client.put("k", 5, "v")).await.status, 201);
+    let everything = "LOCK TABLE fencepost.resources IN ACCESS EXCLUSIVE MODE";
+    let blocker = Blocker::holding(&store.url, everything).await;
+    let read = || tokio::spawn(answer(client.read("k")));
+    let mut waiting = vec![read()];
+    blocker.until_waiting(1).await;
+    waiting.extend((0..3).map(|_| read()));
+    eventually("three wait", || async {
+        // Whoever asks for this has the store asked whether it is up, and so waits with them.
+        (3.0..10.0).contains(&Scrape::of(&server).await.get("fencepost_queue_depth"))
+    })
+    .await;
+    blocker.release().await;
+    for request in waiting {
+        assert_eq!(request.await.unwrap().status, 200);
+    }
 }
 
 #[tokio::test]

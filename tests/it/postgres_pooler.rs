@@ -5,11 +5,12 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::harness::{
+    eventually,
     fencepost::{Fencepost, run},
     holder::Holders,
     http::{Answer, Client, answer},
     pgbouncer::Pgbouncer,
-    postgres::{self, connect, execute, fetch, name_of},
+    postgres::{self, Postgres, connect, execute, fetch, name_of},
     witness::{self, PINNED},
 };
 
@@ -153,6 +154,31 @@ async fn migrating_through_a_pooler_is_refused() {
         let check = run(&["migrate", "--check", "--store", &url]);
         assert_eq!(check.status.code(), Some(1), "there is still something to do");
     }
+}
+
+/// What we set ourselves is done without. What the operator asks for is not, in silence.
+#[tokio::test]
+async fn options_that_a_pooler_does_not_take_are_refused() {
+    let pooled = Pooled::new(PLAIN).await;
+    let url = format!("{}&options=-c%20work_mem%3D8MB", pooled.pgbouncer.url(&pooled.direct));
+    let reason = Fencepost::start_as_it_is(&url, &[]).refusal().await;
+    assert!(reason.contains("leave `options` out of --store"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_up_yet_is_waited_for_behind_a_pooler_too() {
+    let mut postgres = Postgres::start(&["fsync=off"]).await;
+    let direct = postgres.database("").await;
+    assert!(run(&["migrate", "--store", &direct]).status.success());
+    postgres.stop("fast").await;
+    let pgbouncer = Pgbouncer::before(&postgres, POOL_SIZE, "server_login_retry = 1").await;
+    let server = Fencepost::start_as_it_is(&pgbouncer.url(&direct), &[]);
+    let early = answer(server.client().put("k", 1, "x")).await;
+    assert_eq!((early.status, early.problem().as_str()), (503, "store-unavailable"));
+    eventually("it waits", || async { server.log().contains("waiting for the store") }).await;
+    postgres.run().await;
+    server.wait_until_ready().await;
+    expect(&answer(server.client().put("k", 1, "x")).await, 201);
 }
 
 /// A read that fails must end its transaction, or the reads after it fail too.
