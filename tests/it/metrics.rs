@@ -120,6 +120,8 @@ on_each_store! {
         let batch = |token: i64| client.batch(&json!({"writes": [
             {"key": "b/1", "token": token, "value": 1}, {"key": "b/2", "token": token, "delete": true},
         ]}));
+        // A batch is one however short it is.
+        let short = json!({"writes": [{"key": "b/3", "token": 7, "value": 1}]});
         let settled = [("batch_writes_count", 1.0), ("store_duration_seconds_count", 1.0)];
         let ordered = || client.put("k", 5, "v").header("X-Fencing-Seq", 1);
         let outcome = |outcome| format!("write_duration_seconds_count{{outcome=\"{outcome}\"}}");
@@ -131,6 +133,7 @@ on_each_store! {
             (client.delete("k", 6), 204, "delete", "accepted", raises),
             (client.claim("k", 7), 200, "claim", "accepted", raises),
             (batch(7), 200, "batch", "accepted", not),
+            (client.batch(&short), 200, "batch", "accepted", not),
             // A fenced read claims.
             (client.read("b/1").header("X-Fencing-Token", 8), 200, "claim", "accepted", raises),
         ] {
@@ -151,7 +154,7 @@ on_each_store! {
             assert_eq!(rose, expected, "{op} {became}");
         }
         let sum = Scrape::of(&server).await.get("fencepost_batch_writes_sum");
-        assert!((sum - 7.0).abs() < 0.1, "five single writes, and a batch of two: {sum}");
+        assert!((sum - 8.0).abs() < 0.1, "five single writes, and batches of two and one: {sum}");
     }
 }
 

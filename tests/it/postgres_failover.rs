@@ -192,8 +192,7 @@ async fn a_pooler_that_leads_to_another_server_is_noticed() {
     assert!(run(&["migrate", "--store", &direct]).status.success());
     // So that it is not late to notice that the other server answers.
     let pgbouncer = Pgbouncer::before_port(pair.way.port(), 3, "server_login_retry = 1").await;
-    let server =
-        Fencepost::start_as_it_is(&pgbouncer.url(&pair.url), &["--authority", "store"]);
+    let server = Fencepost::start_as_it_is(&pgbouncer.url(&pair.url), &["--authority", "store"]);
     server.wait_until_ready().await;
     let client = server.client();
     let older = acquire(&client, "lock").await;

@@ -165,13 +165,15 @@ async fn options_that_a_pooler_does_not_take_are_refused() {
     assert!(reason.contains("leave `options` out of --store"), "{reason}");
 }
 
+/// The pooler says so with the very code that it has for what will never do.
 #[tokio::test]
 async fn a_database_that_is_not_up_yet_is_waited_for_behind_a_pooler_too() {
     let mut postgres = Postgres::start(&["fsync=off"]).await;
     let direct = postgres.database("").await;
     assert!(run(&["migrate", "--store", &direct]).status.success());
     postgres.stop("fast").await;
-    let pgbouncer = Pgbouncer::before(&postgres, POOL_SIZE, "server_login_retry = 1").await;
+    let hasty = "client_login_timeout = 1\nserver_login_retry = 1";
+    let pgbouncer = Pgbouncer::before(&postgres, POOL_SIZE, hasty).await;
     let server = Fencepost::start_as_it_is(&pgbouncer.url(&direct), &[]);
     let early = answer(server.client().put("k", 1, "x")).await;
     assert_eq!((early.status, early.problem().as_str()), (503, "store-unavailable"));
@@ -202,6 +204,20 @@ async fn a_read_that_had_to_wait_too_long_does_not_spoil_its_connection() {
     // Every reader, those two among them, and at once: none may need a rest first.
     for read in join_all((0..8).map(|_| answer(client.read("k")))).await {
         expect(&read, 200);
+    }
+}
+
+/// Nor must a write, however soon the next one comes.
+#[tokio::test]
+async fn a_write_that_failed_does_not_spoil_its_connection_either() {
+    let pooled = Pooled::new(PLAIN).await;
+    execute(&pooled.direct, "ALTER TABLE fencepost.resources ADD CHECK (value <> 'poison')").await;
+    let server = pooled.serve().await;
+    let client = server.client();
+    expect(&answer(client.put("k", 1, "x")).await, 201);
+    for token in 2..5 {
+        expect(&answer(client.put("k", token, "poison")).await, 503);
+        expect(&answer(client.put("k", token, "x")).await, 200);
     }
 }
 
