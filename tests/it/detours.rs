@@ -1,7 +1,12 @@
 //! The way round a locked row, which keeps a lane free for everybody else's keys.
 
 use crate::harness::{
-    blocker::Blocker, eventually, fencepost::Fencepost, http::answer, postgres, prometheus::Scrape,
+    blocker::Blocker,
+    eventually,
+    fencepost::Fencepost,
+    http::{Answer, answer},
+    postgres,
+    prometheus::Scrape,
     store::TestStore,
 };
 
@@ -53,4 +58,44 @@ async fn whoever_comes_later_for_a_locked_row_follows_at_once() {
     )
     .await;
     assert!(in_vain > 0 && in_vain < i64::from(LATER), "{in_vain}");
+}
+
+/// What becomes of a write of a locked row if `happens` whenever a lane asks who has to wait.
+async fn write_where_asking_fails(happens: &str) -> Answer {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
+    assert_eq!(answer(server.client().put("locked", 1, "before")).await.status, 201);
+    let policy = format!(
+        "CREATE FUNCTION public.is_seen() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS $$
+         BEGIN
+             IF current_query() LIKE '%SKIP LOCKED%' THEN {happens}; END IF;
+             RETURN true;
+         END $$;
+         ALTER TABLE fencepost.resources ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY everybody ON fencepost.resources USING (public.is_seen())"
+    );
+    postgres::execute(&store.url, &policy).await;
+    let blocker = Blocker::on_row(&store.url, "locked").await;
+    let put = tokio::spawn(answer(server.client().put("locked", 2, "after")));
+    eventually("it waits or is answered", || async {
+        put.is_finished() || postgres::somebody_waits(&store.url).await
+    })
+    .await;
+    blocker.release().await;
+    put.await.unwrap()
+}
+
+/// Then everybody takes the way round.
+#[tokio::test]
+async fn whoever_might_be_blocked_waits_too_where_nobody_can_tell() {
+    let put = write_where_asking_fails("RAISE EXCEPTION 'as the test has it'").await;
+    assert_eq!(put.status, 200, "{}", put.text());
+}
+
+/// The write itself had been refused before: there is no doubt about it.
+#[tokio::test]
+async fn a_connection_that_is_lost_by_asking_leaves_nothing_in_doubt() {
+    let ends = "PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(30)";
+    let put = write_where_asking_fails(ends).await;
+    assert_eq!((put.status, &*put.problem()), (503, "store-unavailable"), "{}", put.text());
 }
