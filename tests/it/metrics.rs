@@ -302,17 +302,14 @@ async fn whoever_waits_for_the_store_is_in_the_queue() {
 async fn whoever_waits_to_read_is_in_the_queue_too() {
     let store = TestStore::postgres().await;
     let server = Fencepost::on(&store).await;
-    let client = server.client();
-    assert_eq!(answer(client.put("k", 5, "v")).await.status, 201);
     let everything = "LOCK TABLE fencepost.resources IN ACCESS EXCLUSIVE MODE";
     let blocker = Blocker::holding(&store.url, everything).await;
-    let read = || tokio::spawn(answer(client.read("k")));
-    let mut waiting = vec![read()];
+    let list = || tokio::spawn(answer(server.client().get("/v1/resources")));
+    let mut waiting = vec![list()];
     blocker.until_waiting(1).await;
-    waiting.extend((0..3).map(|_| read()));
+    waiting.extend((0..3).map(|_| list()));
     eventually("three wait", || async {
-        // Whoever asks for this has the store asked whether it is up, and so waits with them.
-        (3.0..10.0).contains(&Scrape::of(&server).await.get("fencepost_queue_depth"))
+        Scrape::of(&server).await.get("fencepost_queue_depth") == 3.0
     })
     .await;
     blocker.release().await;
