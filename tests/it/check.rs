@@ -202,6 +202,11 @@ async fn a_schema_that_is_not_this_versions() {
     assert_eq!(look_at(&store.url, &[]).status("schema: version"), "failed");
 
     store.open().await;
+    assert_eq!(look_at(&store.url, &[]).status("schema: version"), "ok");
+    store.execute("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 2").await.unwrap();
+    let found = look_at(&store.url, &[]);
+    assert_eq!(found.status("schema: version"), "failed", "it is no migration of ours");
+    assert!(!found.detail("schema: version").contains("newer"));
     store
         .execute("UPDATE _sqlx_migrations SET version = 20990101000000 WHERE version = 1")
         .await
@@ -261,7 +266,12 @@ async fn a_file_is_looked_at_and_left_as_it_is() {
     let before = fs::read(path).unwrap();
     let found = look_at(&store.url, &LOCK_TABLE);
     assert_eq!((found.worries(), found.code), (vec![], Some(0)));
+    assert!(found.detail("store: version").starts_with("SQLite 3."));
+    assert_eq!(found.status("clock: agreement"), "ok");
     assert_eq!(fs::read(path).unwrap(), before);
+    store.execute("PRAGMA journal_mode = DELETE").await.unwrap();
+    let found = look_at(&store.url, &LOCK_TABLE);
+    assert_eq!(found.worries(), [("durability: sync to disk", "warning")]);
 
     let other = format!("{}-other", store.url);
     let text = "this is not a database, however long it may be";

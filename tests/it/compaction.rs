@@ -28,6 +28,23 @@ async fn put_and_delete(client: &Client, key: &str, token: i64) {
 }
 
 on_each_store! {
+    async fn a_database_of_another_version_is_left_alone(store: TestStore) {
+        let refusal = async || {
+            let output = run(&["compact", "--older-than", "0s", "--store", &store.url]);
+            assert_eq!(output.status.code(), Some(1));
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let reason = refusal().await;
+        assert!(reason.contains("`fencepost migrate`"), "{reason}");
+        store.open().await;
+        let newer = "UPDATE _sqlx_migrations SET version = 9999 WHERE version = 2";
+        store.execute(newer).await.unwrap();
+        let reason = refusal().await;
+        assert!(reason.contains("a newer fencepost"), "{reason}");
+    }
+}
+
+on_each_store! {
     async fn what_a_dropped_mark_refused_stays_refused(store: TestStore) {
         let server = Fencepost::on(&store).await;
         let client = server.client();

@@ -10,14 +10,14 @@
 //! | a client hangs up, and its write half happens or spoils the connection | `connections`, `postgres_faults` |
 //! | a killed proxy's statement commits later | `postgres_faults` |
 //! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency`, `gathering` |
-//! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering` |
+//! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering`, `detours` |
 //! | two proxies deadlock | `concurrency`, `gathering` |
 //! | refused writes cost a lock or a transaction | `mark_cache` |
 //! | a write is judged by an old snapshot | `waiting` |
 //! | a mark is forgotten: delete, truncate, unlogged, asynchronous commit | `guards`, `postgres_fitness`, `postgres_settings` |
 //! | a mark is forgotten by tidying up | `compaction` |
 //! | a cache believes a request, or accepts | `mark_cache`, `cached_refusals` |
-//! | an outcome that is not certain is called certain | `postgres_faults`, `crashes` |
+//! | an outcome that is not certain is called certain | `postgres_faults`, `postgres_errors`, `crashes` |
 //! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
 //! | etcd goes backwards, and tokens with it | `etcd_epochs` |
 //! | a standby takes over that lacks the last marks | `postgres_failover` |
@@ -40,6 +40,7 @@ mod concurrency;
 mod connections;
 mod crashes;
 mod demo;
+mod detours;
 mod documents;
 mod drain;
 mod etcd_access;
@@ -65,6 +66,7 @@ mod marks;
 mod metrics;
 mod openapi;
 mod page;
+mod postgres_errors;
 mod postgres_failover;
 mod postgres_faults;
 mod postgres_fitness;

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::harness::{
+    blocker::Blocker,
     eventually,
     fencepost::Fencepost,
     http::{self, answer},
@@ -119,6 +120,8 @@ on_each_store! {
         let batch = |token: i64| client.batch(&json!({"writes": [
             {"key": "b/1", "token": token, "value": 1}, {"key": "b/2", "token": token, "delete": true},
         ]}));
+        // A batch is one however short it is.
+        let short = json!({"writes": [{"key": "b/3", "token": 7, "value": 1}]});
         let settled = [("batch_writes_count", 1.0), ("store_duration_seconds_count", 1.0)];
         let ordered = || client.put("k", 5, "v").header("X-Fencing-Seq", 1);
         let outcome = |outcome| format!("write_duration_seconds_count{{outcome=\"{outcome}\"}}");
@@ -130,6 +133,7 @@ on_each_store! {
             (client.delete("k", 6), 204, "delete", "accepted", raises),
             (client.claim("k", 7), 200, "claim", "accepted", raises),
             (batch(7), 200, "batch", "accepted", not),
+            (client.batch(&short), 200, "batch", "accepted", not),
             // A fenced read claims.
             (client.read("b/1").header("X-Fencing-Token", 8), 200, "claim", "accepted", raises),
         ] {
@@ -150,7 +154,7 @@ on_each_store! {
             assert_eq!(rose, expected, "{op} {became}");
         }
         let sum = Scrape::of(&server).await.get("fencepost_batch_writes_sum");
-        assert!((sum - 7.0).abs() < 0.1, "five single writes, and a batch of two: {sum}");
+        assert!((sum - 8.0).abs() < 0.1, "five single writes, and batches of two and one: {sum}");
     }
 }
 
@@ -292,6 +296,26 @@ async fn whoever_waits_for_the_store_is_in_the_queue() {
         assert_eq!(request.await.unwrap().status, 200);
     }
     assert_eq!(Scrape::of(&server).await.get("fencepost_queue_depth"), 0.0);
+}
+
+#[tokio::test]
+async fn whoever_waits_to_read_is_in_the_queue_too() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
+    let everything = "LOCK TABLE fencepost.resources IN ACCESS EXCLUSIVE MODE";
+    let blocker = Blocker::holding(&store.url, everything).await;
+    let list = || tokio::spawn(answer(server.client().get("/v1/resources")));
+    let mut waiting = vec![list()];
+    blocker.until_waiting(1).await;
+    waiting.extend((0..3).map(|_| list()));
+    eventually("three wait", || async {
+        Scrape::of(&server).await.get("fencepost_queue_depth") == 3.0
+    })
+    .await;
+    blocker.release().await;
+    for request in waiting {
+        assert_eq!(request.await.unwrap().status, 200);
+    }
 }
 
 #[tokio::test]

@@ -10,8 +10,9 @@ use crate::harness::{
     PATIENCE,
     chaos_proxy::{ChaosProxy, Weather},
     etcd, eventually,
-    fencepost::Fencepost,
+    fencepost::{Fencepost, run},
     http::{Answer, Client, answer},
+    pgbouncer::Pgbouncer,
     postgres::{self, Postgres, execute, fetch},
 };
 
@@ -181,6 +182,33 @@ async fn a_lost_token_is_not_issued_again_though_nobody_remembers_it() {
     }
     let newest = acquire(&innocent.client(), "lock").await;
     assert!(newest > lost, "{newest} after {lost}");
+}
+
+/// Its sessions do not end with their server, so nobody would ask who it is.
+#[tokio::test]
+async fn a_pooler_that_leads_to_another_server_is_noticed() {
+    let mut pair = Pair::start().await;
+    let direct = pair.primary.url(&pair.database);
+    assert!(run(&["migrate", "--store", &direct]).status.success());
+    // So that it is not late to notice that the other server answers.
+    let pgbouncer = Pgbouncer::before_port(pair.way.port(), 3, "server_login_retry = 1").await;
+    let server = Fencepost::start_as_it_is(&pgbouncer.url(&pair.url), &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    let older = acquire(&client, "lock").await;
+    assert_eq!(answer(client.put("lock", older, "older")).await.status, 201);
+    pair.wait_until_replicated().await;
+    pair.replication.set(Weather::Cut);
+    let lost = answer(client.put("lock", older, "lost")).await;
+    assert_eq!(lost.status, 200, "{}", lost.text());
+
+    pair.fail_over().await;
+    let refused = insist(client.put("lock", older, "zombie")).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
+    assert!(pair.floor().await > older, "the floor has risen");
+    release(&client, "lock", older).await;
+    let newest = acquire(&client, "lock").await;
+    assert_eq!(insist(client.put("lock", newest, "newest")).await.status, 200);
 }
 
 #[tokio::test]

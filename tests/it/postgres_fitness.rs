@@ -122,6 +122,13 @@ async fn a_wrong_password_is_refused_and_not_repeated() {
     let reason = refusal(&url.replace("postgres@", "app:s3cret@")).await;
     assert_says(&reason, &["password authentication failed", "--store"]);
     assert!(!reason.contains("s3cret"), "{reason}");
+    // With the right one from a file it gets further.
+    let file = postgres.directory().join("password");
+    std::fs::write(&file, "right\n").unwrap();
+    let flags = ["--store-password-file", file.to_str().unwrap()];
+    let app = url.replace("postgres@", "app@");
+    let reason = Fencepost::start_as_it_is(&app, &flags).refusal().await;
+    assert_says(&reason, &["schema", "`fencepost migrate`"]);
 }
 
 /// Otherwise it would wait for ever for something that only an administrator can mend.

@@ -5,11 +5,12 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::harness::{
+    eventually,
     fencepost::{Fencepost, run},
     holder::Holders,
     http::{Answer, Client, answer},
     pgbouncer::Pgbouncer,
-    postgres::{self, connect, execute, fetch, name_of},
+    postgres::{self, Postgres, connect, execute, fetch, name_of},
     witness::{self, PINNED},
 };
 
@@ -107,10 +108,11 @@ async fn two_fenceposts_share_a_small_pool(settings: &str) {
     for (setting, value) in PINNED {
         assert_eq!(seen[setting], [value], "{setting}");
     }
+    // The pooler passes the name on. A connection of the test's own may still be on its way out.
     let lent: i64 = fetch(
         &pooled.direct,
         "SELECT count(*) FROM pg_stat_activity
-         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+         WHERE datname = current_database() AND application_name = 'fencepost'",
     )
     .await;
     assert!((1..=i64::from(POOL_SIZE)).contains(&lent), "{lent} connections");
@@ -155,6 +157,33 @@ async fn migrating_through_a_pooler_is_refused() {
     }
 }
 
+/// What we set ourselves is done without. What the operator asks for is not, in silence.
+#[tokio::test]
+async fn options_that_a_pooler_does_not_take_are_refused() {
+    let pooled = Pooled::new(PLAIN).await;
+    let url = format!("{}&options=-c%20work_mem%3D8MB", pooled.pgbouncer.url(&pooled.direct));
+    let reason = Fencepost::start_as_it_is(&url, &[]).refusal().await;
+    assert!(reason.contains("leave `options` out of --store"), "{reason}");
+}
+
+/// The pooler says so with the very code that it has for what will never do.
+#[tokio::test]
+async fn a_database_that_is_not_up_yet_is_waited_for_behind_a_pooler_too() {
+    let mut postgres = Postgres::start(&["fsync=off"]).await;
+    let direct = postgres.database("").await;
+    assert!(run(&["migrate", "--store", &direct]).status.success());
+    postgres.stop("fast").await;
+    let hasty = "client_login_timeout = 1\nserver_login_retry = 1";
+    let pgbouncer = Pgbouncer::before(&postgres, POOL_SIZE, hasty).await;
+    let server = Fencepost::start_as_it_is(&pgbouncer.url(&direct), &[]);
+    let early = answer(server.client().put("k", 1, "x")).await;
+    assert_eq!((early.status, early.problem().as_str()), (503, "store-unavailable"));
+    eventually("it waits", || async { server.log().contains("waiting for the store") }).await;
+    postgres.run().await;
+    server.wait_until_ready().await;
+    expect(&answer(server.client().put("k", 1, "x")).await, 201);
+}
+
 /// A read that fails must end its transaction, or the reads after it fail too.
 #[tokio::test]
 async fn a_read_that_had_to_wait_too_long_does_not_spoil_its_connection() {
@@ -176,6 +205,20 @@ async fn a_read_that_had_to_wait_too_long_does_not_spoil_its_connection() {
     // Every reader, those two among them, and at once: none may need a rest first.
     for read in join_all((0..8).map(|_| answer(client.read("k")))).await {
         expect(&read, 200);
+    }
+}
+
+/// Nor must a write, however soon the next one comes.
+#[tokio::test]
+async fn a_write_that_failed_does_not_spoil_its_connection_either() {
+    let pooled = Pooled::new(PLAIN).await;
+    execute(&pooled.direct, "ALTER TABLE fencepost.resources ADD CHECK (value <> 'poison')").await;
+    let server = pooled.serve().await;
+    let client = server.client();
+    expect(&answer(client.put("k", 1, "x")).await, 201);
+    for token in 2..5 {
+        expect(&answer(client.put("k", token, "poison")).await, 503);
+        expect(&answer(client.put("k", token, "x")).await, 200);
     }
 }
 

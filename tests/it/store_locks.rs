@@ -5,6 +5,7 @@ mod adoption;
 mod postgres;
 mod queue;
 mod rules;
+mod table;
 mod watching;
 
 use std::{sync::Arc, time::Duration};

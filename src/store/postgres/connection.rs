@@ -172,11 +172,9 @@ impl Connector {
             .idle_timeout(None)
             .connect_with(self.pinned(Patience::Long)?)
             .await;
-        let mut listener = match pool {
-            Ok(pool) => PgListener::connect_with(&pool).await.map_err(StoreError::unavailable)?,
-            Err(error) if refuses_startup_parameters(&error) => return Ok(None),
-            Err(error) => return Err(refused_connection(error)),
-        };
+        let pool = pool.map_err(refused_connection)?;
+        let mut listener =
+            PgListener::connect_with(&pool).await.map_err(StoreError::unavailable)?;
         let pinned: bool = sqlx::query_scalar(ARE_PINNED)
             .fetch_one(&mut listener)
             .await
@@ -263,10 +261,10 @@ impl Connection {
         }
     }
 
-    /// A direct connection ends with its server. A pooler may lead to another one any time.
+    /// For a pooler, which may lead to another one any time. A direct connection ends with its server.
     pub fn expect_lineage(&mut self, here: &str) {
         // It goes into a statement, and all that it is made of are digits and a slash.
-        if self.pooled && here.chars().all(|c| c.is_ascii_alphanumeric() || c == '/') {
+        if here.chars().all(|c| c.is_ascii_alphanumeric() || c == '/') {
             self.lineage = Some(here.to_owned());
         }
     }
@@ -338,8 +336,9 @@ fn refused_connection(error: sqlx::Error) -> StoreError {
         "28000" | "28P01" | "3D000" | "42501" => StoreError::Unfit(format!(
             "Postgres turned us away: {said}; mend the user, password or database in --store"
         )),
-        // A pooler that does not even take what the address itself asks for.
-        "08P01" => StoreError::Unfit(format!(
+        // A pooler that does not even take what the address itself asks for. It has this code for all
+        // that it says itself; for a Postgres that is down, too.
+        "08P01" if refuses_startup_parameters(&error) => StoreError::Unfit(format!(
             "the pooler in front of Postgres turned us away: {said}; leave `options` out of --store"
         )),
         // A setting that it does not know, or cannot have.

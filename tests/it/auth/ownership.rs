@@ -108,6 +108,35 @@ on_each_authority! {
     }
 }
 
+on_each_authority! {
+    /// Whose a grant was is forgotten with it, except where it was handed out.
+    async fn a_grant_that_is_over_is_nobodys(authority: TestAuthority) {
+        let access = Access::new();
+        let (alice, mallory) = (access.token("alice"), access.token("mallory"));
+        let tokens = access.path("tokens");
+        let given = ["--tokens-file", tokens.as_str(), "--trust", "granted"];
+        let server = authority.fencepost_with(&given).await;
+        let here = server.client().bearing(&alice);
+        let token = here.lock("k", LONG).await;
+        assert_eq!(answer(here.put("k", token, "mine")).await.status, 201);
+        assert_eq!(answer(here.release("k", token)).await.status, 204);
+
+        let newcomer = authority.fencepost_with(&given).await;
+        let [alice, mallory] = [&alice, &mallory].map(|who| newcomer.client().bearing(who));
+        for client in [&mallory, &alice] {
+            let refused = answer(client.put("k", token, "x")).await;
+            assert_eq!((refused.status, &*refused.problem()), (403, "forbidden"));
+        }
+        // Where somebody else has it by now, that is the news.
+        here.lock("k", LONG).await;
+        for client in [&mallory, &alice] {
+            let refused = answer(client.put("k", token, "x")).await;
+            assert_eq!((refused.status, &*refused.problem()), (409, "stale-token"));
+        }
+        assert_eq!(answer(here.read("k")).await.text(), "mine");
+    }
+}
+
 /// Whose a grant is, is known where it was handed out: nobody has to be asked.
 #[tokio::test]
 async fn a_holder_goes_on_writing_while_the_lock_service_is_away() {

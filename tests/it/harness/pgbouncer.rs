@@ -26,6 +26,11 @@ impl Pgbouncer {
     /// Lends out at most `pool_size` connections to each database of `postgres`. `settings` are
     /// further lines of its file.
     pub async fn before(postgres: &Postgres, pool_size: u32, settings: &str) -> Self {
+        Self::before_port(postgres.port(), pool_size, settings).await
+    }
+
+    /// The same, for whatever answers there.
+    pub async fn before_port(server: u16, pool_size: u32, settings: &str) -> Self {
         let directory = postgres::new_directory();
         let port = free_port();
         let users = directory.join("users");
@@ -33,11 +38,10 @@ impl Pgbouncer {
         postgres::give(&users);
         let file = directory.join(FILE);
         let text = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
              pool_mode = transaction\ndefault_pool_size = {pool_size}\nmax_client_conn = 500\n\
              {settings}\n",
-            postgres.port(),
             users.display(),
         );
         fs::write(&file, text).expect("a file");

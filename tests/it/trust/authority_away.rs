@@ -41,6 +41,7 @@ on_each_store! {
 
         // One that starts now has only what is stored to go by.
         let newcomer = authority.fencepost().await;
+        assert_eq!(answer(newcomer.client().put("newer", old, "x")).await.status, 201);
         check_known_go_on(&newcomer.client(), token).await;
 
         authority.etcd.as_mut().unwrap().run().await;

@@ -77,6 +77,12 @@ on_each_authority! {
         drop(open);
         let server = authority.fencepost().await;
         let client = server.client();
+        // What is behind a mark is stale, whoever issued it; also to one that has yet to hear of the mark.
+        let stale = answer(client.put("k", earlier - 1, "2")).await;
+        assert_eq!((stale.status, stale.problem().as_str()), (409, "stale-token"));
+        let behind = client.put("fresh", earlier - 1, "2").header("X-Fencing-Scope", "s");
+        let stale = answer(behind).await;
+        assert_eq!((stale.status, stale.problem().as_str()), (409, "stale-token"));
         assert_eq!(answer(client.put("k", earlier, "2")).await.status, 200);
         assert_eq!(answer(client.put("k", earlier, "3")).await.status, 200);
         let scoped = |scope: &str| client.put("scoped", earlier, "2").header("X-Fencing-Scope", scope);

@@ -1,0 +1,101 @@
+//! The way round a locked row, which keeps a lane free for everybody else's keys.
+
+use crate::harness::{
+    blocker::Blocker,
+    eventually,
+    fencepost::Fencepost,
+    http::{Answer, answer},
+    postgres,
+    prometheus::Scrape,
+    store::TestStore,
+};
+
+const LATER: u32 = 10;
+
+/// A lane finds out that a row is locked by waiting for it, if only for a moment. It must not find out
+/// again for each who comes while others wait already.
+#[tokio::test]
+async fn whoever_comes_later_for_a_locked_row_follows_at_once() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let client = server.client();
+    for key in ["locked", "free"] {
+        assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
+    }
+    let blocker = Blocker::on_row(&store.url, "locked").await;
+    let put = || tokio::spawn(answer(client.put("locked", 2, "after")));
+    let mut waiting = vec![put()];
+    eventually("it waits", || postgres::somebody_waits(&store.url)).await;
+    for number in 1..=LATER {
+        waiting.push(put());
+        eventually("it has come", || async {
+            let depth = Scrape::of(&server).await.get("fencepost_queue_depth");
+            (depth - f64::from(number)).abs() < 0.5
+        })
+        .await;
+        // The lane is through with what came before this.
+        assert_eq!(answer(client.put("free", 1, "x")).await.status, 200);
+    }
+    blocker.release().await;
+    for request in waiting {
+        assert_eq!(request.await.unwrap().status, 200);
+    }
+    drop(server);
+    eventually("it has left", || async {
+        postgres::fetch::<i64>(
+            &store.url,
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name = 'fencepost'",
+        )
+        .await
+            == 0
+    })
+    .await;
+    // A statement that waited in vain is rolled back.
+    let in_vain: i64 = postgres::fetch(
+        &store.url,
+        "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()",
+    )
+    .await;
+    assert!(in_vain > 0 && in_vain < i64::from(LATER), "{in_vain}");
+}
+
+/// What becomes of a write of a locked row if `happens` whenever a lane asks who has to wait.
+async fn write_where_asking_fails(happens: &str) -> Answer {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
+    assert_eq!(answer(server.client().put("locked", 1, "before")).await.status, 201);
+    let policy = format!(
+        "CREATE FUNCTION public.is_seen() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS $$
+         BEGIN
+             IF current_query() LIKE '%SKIP LOCKED%' THEN {happens}; END IF;
+             RETURN true;
+         END $$;
+         ALTER TABLE fencepost.resources ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY everybody ON fencepost.resources USING (public.is_seen())"
+    );
+    postgres::execute(&store.url, &policy).await;
+    let blocker = Blocker::on_row(&store.url, "locked").await;
+    let put = tokio::spawn(answer(server.client().put("locked", 2, "after")));
+    eventually("it waits or is answered", || async {
+        put.is_finished() || postgres::somebody_waits(&store.url).await
+    })
+    .await;
+    blocker.release().await;
+    put.await.unwrap()
+}
+
+/// Then everybody takes the way round.
+#[tokio::test]
+async fn whoever_might_be_blocked_waits_too_where_nobody_can_tell() {
+    let put = write_where_asking_fails("RAISE EXCEPTION 'as the test has it'").await;
+    assert_eq!(put.status, 200, "{}", put.text());
+}
+
+/// The write itself had been refused before: there is no doubt about it.
+#[tokio::test]
+async fn a_connection_that_is_lost_by_asking_leaves_nothing_in_doubt() {
+    let ends = "PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(30)";
+    let put = write_where_asking_fails(ends).await;
+    assert_eq!((put.status, &*put.problem()), (503, "store-unavailable"), "{}", put.text());
+}
