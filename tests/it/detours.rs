@@ -1,10 +1,12 @@
 //! The way round a locked row, which keeps a lane free for everybody else's keys.
 
+use futures_util::future::join_all;
+
 use crate::harness::{
     blocker::Blocker,
     eventually,
     fencepost::Fencepost,
-    http::{Answer, answer},
+    http::{Answer, answer, insist},
     postgres,
     prometheus::Scrape,
     store::TestStore,
@@ -98,4 +100,70 @@ async fn a_connection_that_is_lost_by_asking_leaves_nothing_in_doubt() {
     let ends = "PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(30)";
     let put = write_where_asking_fails(ends).await;
     assert_eq!((put.status, &*put.problem()), (503, "store-unavailable"), "{}", put.text());
+}
+
+#[tokio::test]
+async fn a_locked_row_delays_its_own_writes_and_no_others() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let client = server.client();
+    for key in ["locked", "free"] {
+        assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
+    }
+    let blocker = Blocker::on_row(&store.url, "locked").await;
+    let put = |body| tokio::spawn(answer(client.put("locked", 2, body)));
+    let scoped = client.put("under/locked", 2, "x").header("X-Fencing-Scope", "locked");
+    let waiting = [put("one"), put("two"), tokio::spawn(answer(scoped)), put("three")];
+    eventually("they wait", || postgres::somebody_waits(&store.url)).await;
+    // Far more than would get through if each had to wait for the row, or for its time-out.
+    for round in 0..20 {
+        let others =
+            (0..10).map(|number| answer(client.put(&format!("o/{number}"), round + 1, "x")));
+        for put in join_all(others).await {
+            assert_eq!(put.status, if round == 0 { 201 } else { 200 }, "{}", put.text());
+        }
+    }
+    assert!(waiting.iter().all(|request| !request.is_finished()), "they waited for the row");
+    blocker.release().await;
+    let mut versions = Vec::new();
+    for request in waiting {
+        let done = request.await.unwrap();
+        assert_eq!(done.status / 100, 2, "{}", done.text());
+        if done.status == 200 {
+            versions.push(done.json()["version"].as_i64().expect("a version"));
+        }
+    }
+    versions.sort_unstable();
+    assert_eq!(versions, [2, 3, 4]);
+    // The way round is left again.
+    assert_eq!(answer(client.put("locked", 2, "x")).await.status, 200);
+}
+
+/// More than there are ways round. They share, and still nobody else waits.
+#[tokio::test]
+async fn many_locked_rows_delay_no_others_either() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let client = server.client();
+    let locked: Vec<String> = (0..10).map(|number| format!("locked/{number}")).collect();
+    for key in &locked {
+        assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
+    }
+    let rows = "SELECT FROM fencepost.resources WHERE starts_with(key, 'locked/') FOR UPDATE";
+    let blocker = Blocker::holding(&store.url, rows).await;
+    let waiting: Vec<_> =
+        locked.iter().map(|key| tokio::spawn(answer(client.put(key, 2, "after")))).collect();
+    blocker.until_waiting(4).await;
+    for number in 0..50 {
+        assert_eq!(answer(client.put(&format!("o/{number}"), 1, "x")).await.status, 201);
+    }
+    blocker.release().await;
+    for request in waiting {
+        let done = request.await.unwrap();
+        // Those that shared a way may have waited for more than one row.
+        assert!([200, 503].contains(&done.status), "{}", done.text());
+    }
+    for key in &locked {
+        assert_eq!(insist(client.put(key, 3, "after")).await.status, 200);
+    }
 }

@@ -6,11 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use fencepost::{
-    store::Unit,
-    token::{Key, Token},
-    write::Write,
-};
 use futures_util::future::join_all;
 use reqwest::RequestBuilder;
 use serde_json::json;
@@ -218,70 +213,6 @@ async fn a_floor_that_rises_under_a_batch_is_seen_by_it() {
     }
 }
 
-#[tokio::test]
-async fn a_locked_row_delays_its_own_writes_and_no_others() {
-    let gathering = Gathering::new().await;
-    let Gathering { store, client, .. } = &gathering;
-    for key in ["locked", "free"] {
-        assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
-    }
-    let blocker = Blocker::on_row(&store.url, "locked").await;
-    let put = |body| tokio::spawn(answer(client.put("locked", 2, body)));
-    let scoped = client.put("under/locked", 2, "x").header("X-Fencing-Scope", "locked");
-    let waiting = [put("one"), put("two"), tokio::spawn(answer(scoped)), put("three")];
-    eventually("they wait", || postgres::somebody_waits(&store.url)).await;
-    // Far more than would get through if each had to wait for the row, or for its time-out.
-    for round in 0..20 {
-        let others =
-            (0..10).map(|number| answer(client.put(&format!("o/{number}"), round + 1, "x")));
-        for put in join_all(others).await {
-            assert_eq!(put.status, if round == 0 { 201 } else { 200 }, "{}", put.text());
-        }
-    }
-    assert!(waiting.iter().all(|request| !request.is_finished()), "they waited for the row");
-    blocker.release().await;
-    let mut versions = Vec::new();
-    for request in waiting {
-        let done = request.await.unwrap();
-        assert_eq!(done.status / 100, 2, "{}", done.text());
-        if done.status == 200 {
-            versions.push(version(&done));
-        }
-    }
-    versions.sort_unstable();
-    assert_eq!(versions, [2, 3, 4]);
-    // The way round is left again.
-    assert_eq!(answer(client.put("locked", 2, "x")).await.status, 200);
-}
-
-/// More than there are ways round. They share, and still nobody else waits.
-#[tokio::test]
-async fn many_locked_rows_delay_no_others_either() {
-    let gathering = Gathering::new().await;
-    let Gathering { store, client, .. } = &gathering;
-    let locked: Vec<String> = (0..10).map(|number| format!("locked/{number}")).collect();
-    for key in &locked {
-        assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
-    }
-    let rows = "SELECT FROM fencepost.resources WHERE starts_with(key, 'locked/') FOR UPDATE";
-    let blocker = Blocker::holding(&store.url, rows).await;
-    let waiting: Vec<_> =
-        locked.iter().map(|key| tokio::spawn(answer(client.put(key, 2, "after")))).collect();
-    blocker.until_waiting(4).await;
-    for number in 0..50 {
-        assert_eq!(answer(client.put(&format!("o/{number}"), 1, "x")).await.status, 201);
-    }
-    blocker.release().await;
-    for request in waiting {
-        let done = request.await.unwrap();
-        // Those that shared a way may have waited for more than one row.
-        assert!([200, 503].contains(&done.status), "{}", done.text());
-    }
-    for key in &locked {
-        assert_eq!(insist(client.put(key, 3, "after")).await.status, 200);
-    }
-}
-
 /// Both take the same keys, in batches that overlap in every way.
 #[tokio::test]
 async fn two_fenceposts_batches_do_not_deadlock() {
@@ -354,59 +285,4 @@ async fn a_backend_that_is_killed_leaves_only_its_batch_in_doubt() {
         assert_eq!((repeat.status, version(&repeat)), (201, 1), "{}", repeat.text());
     }
     assert_eq!(answer(client.put("other", 1, "x")).await.status, 201);
-}
-
-#[tokio::test]
-async fn reads_that_come_together_are_answered_together() {
-    let gathering = Gathering::new().await;
-    let Gathering { store, client, .. } = &gathering;
-    let large = "l".repeat(300 << 10);
-    for number in 0..10 {
-        let put = client.put(&format!("key/{number}"), number + 1, "").body(number.to_string());
-        assert_eq!(answer(put).await.status, 201);
-    }
-    assert_eq!(answer(client.put("large", 1, "").body(large.clone())).await.status, 201);
-    assert_eq!(answer(client.claim("claimed", 4)).await.status, 200);
-    let everything = "LOCK TABLE fencepost.resources IN ACCESS EXCLUSIVE MODE";
-    let blocker = Blocker::holding(&store.url, everything).await;
-    let read = |key: &str| tokio::spawn(answer(client.read(key)));
-    let first = [read("key/0"), read("key/0")];
-    // So few reads take one lane.
-    blocker.until_waiting(1).await;
-    let reads: Vec<_> = (0..30).map(|number| read(&format!("key/{}", number % 10))).collect();
-    let odd = [read("large"), read("claimed"), read("nothing"), read("large")];
-    blocker.release().await;
-    for read in first {
-        assert_eq!(read.await.unwrap().text(), "0");
-    }
-    for (number, read) in reads.into_iter().enumerate() {
-        let read = read.await.unwrap();
-        assert_eq!(read.text(), (number % 10).to_string());
-        assert_eq!(read.header("x-fencing-mark"), Some((number % 10 + 1).to_string().as_str()));
-    }
-    let [large_one, claimed, nothing, large_too] = odd;
-    assert_eq!(large_one.await.unwrap().text(), large);
-    assert_eq!(large_too.await.unwrap().text(), large);
-    let claimed = claimed.await.unwrap();
-    assert_eq!((claimed.status, claimed.header("x-fencing-mark")), (404, Some("4")));
-    let nothing = nothing.await.unwrap();
-    assert_eq!((nothing.status, nothing.header("x-fencing-mark")), (404, Some("0")));
-}
-
-/// Where nothing gathers, too.
-#[tokio::test]
-async fn each_store_reads_keys_together_in_their_order() {
-    let key = |name: &str| Key::new(name).unwrap();
-    for held in [TestStore::sqlite(), TestStore::postgres().await] {
-        let store = held.open().await;
-        let mut session = store.connect().await.unwrap();
-        let claims = ["a", "b"].map(|name| {
-            let token = Token::new(i64::from(name.as_bytes()[0])).unwrap();
-            Unit::single(Write::claim(key(name), token))
-        });
-        assert!(session.settle(&claims).await.iter().all(Result::is_ok));
-        let read = session.read_together(&["b", "nothing", "a"].map(key)).await.unwrap();
-        let marks: Vec<_> = read.iter().map(|snapshot| snapshot.own).collect();
-        assert_eq!(marks, [i64::from(b'b'), 0, i64::from(b'a')]);
-    }
 }

@@ -77,6 +77,7 @@ mod postgres_roles;
 mod postgres_settings;
 mod preconditions;
 mod probes;
+mod reading_together;
 mod rejections;
 mod resources;
 mod run;
