@@ -133,6 +133,26 @@ async fn a_user_that_sees_only_its_prefix_can_check() {
     assert_eq!(code, Some(69), "{said}");
 }
 
+#[tokio::test]
+async fn a_wrong_password_is_called_by_its_name() {
+    let (mut etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    etcd.enable_auth("", "s3cret");
+    store.open().await;
+    let url = format!("etcd://app:wr0ng@{}", etcd.address());
+    let output = run_discreetly(&["check", "--store", &store.url, "--authority", &url]);
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(said.contains("authentication failed") && !said.contains("wr0ng"), "{said}");
+}
+
+#[tokio::test]
+async fn a_user_is_no_hindrance_where_nobody_has_to_be_one() {
+    let (etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let url = format!("etcd://app:s3cret@{}", etcd.address());
+    let server = Fencepost::with(&store, &["--authority", &url]).await;
+    assert_eq!(status_of_a_write(&server, "k").await, 201);
+}
+
 /// Its tokens live for five minutes by default; here for a second.
 #[tokio::test]
 async fn an_expired_login_is_renewed() {
@@ -171,6 +191,9 @@ async fn a_server_is_ready_while_etcd_is_away_and_uses_it_once_it_is_there() {
     let unknown = answer(server.client().put("k2", 1 << 60, "v")).await;
     assert_eq!(unknown.status, 503, "{}", unknown.text());
     assert_eq!(unknown.json()["retryable"], json!(true));
+    // Each change is told once, and not each failure.
+    let told = |words: &str| server.log().matches(words).count();
+    assert_eq!((told("etcd answers"), told("etcd does not answer")), (1, 1), "{}", server.log());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod adoption;
 mod postgres;
 mod queue;
 mod rules;
+mod stragglers;
 mod watching;
 
 use std::{sync::Arc, time::Duration};

@@ -108,6 +108,33 @@ mod tests {
         ));
     }
 
+    #[test]
+    fn what_etcd_says_is_told_apart() {
+        // An error of this kind makes a status with the code of the same name.
+        let said = |kind: io::ErrorKind, text: &str| {
+            Trouble::from(Error::GRpcStatus(io::Error::new(kind, text).into()))
+        };
+        let (missing, invalid) = (io::ErrorKind::NotFound, io::ErrorKind::InvalidInput);
+        let no_lease = said(missing, "etcdserver: requested lease not found");
+        assert!(matches!(no_lease, Trouble::NoSuchLease), "{no_lease:?}");
+        let other = said(missing, "etcdserver: member not found");
+        assert!(matches!(other, Trouble::Away(_)), "{other:?}");
+        for stranger in ["user name is empty", "authentication failed, invalid user ID or password"]
+        {
+            let stranger = said(invalid, &format!("etcdserver: {stranger}"));
+            assert!(matches!(stranger, Trouble::Stranger(_)), "{stranger:?}");
+        }
+        for (kind, text) in [
+            (invalid, "etcdserver: duplicate key given in txn request"),
+            (io::ErrorKind::PermissionDenied, "etcdserver: permission denied"),
+        ] {
+            let refused = said(kind, text);
+            assert!(matches!(refused, Trouble::Refused(_)), "{refused:?}");
+        }
+        let away = said(io::ErrorKind::ConnectionReset, "etcdserver: leader changed");
+        assert!(matches!(away, Trouble::Away(_)), "{away:?}");
+    }
+
     #[derive(Debug)]
     struct Caused(&'static str, Option<Box<Caused>>);
 
