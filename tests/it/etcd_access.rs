@@ -108,6 +108,31 @@ async fn a_password_that_is_changed_is_read_anew() {
     assert!(!server.log().contains("an0ther"), "{}", server.log());
 }
 
+/// With tokens of this kind, every change of a user or a role ends all logins. Nobody is to notice.
+#[tokio::test]
+async fn a_change_of_users_costs_nobody_a_lock_or_a_place() {
+    let secret = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(secret.path(), "known to nobody").expect("it is written");
+    let signed = format!("jwt,priv-key={},sign-method=HS256,ttl=10m", secret.path().display());
+    let (mut etcd, store) = (Etcd::start(&["--auth-token", &signed]).await, TestStore::sqlite());
+    etcd.enable_auth("", "s3cret");
+    let url = format!("etcd://app:s3cret@{}", etcd.address());
+    let server = Fencepost::with(&store, &["--authority", &url]).await;
+    let client = server.client();
+    let first = answer(client.acquire("k", &json!({}))).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    let waiting = tokio::spawn(answer(client.acquire("k", &json!({"wait_ms": 60_000}))));
+    eventually("it waits", || async { etcd.entries("k").len() == 2 }).await;
+    etcd.ctl(&["user", "add", "another:one"]);
+    assert_eq!(answer(client.acquire("other", &json!({}))).await.status, 201);
+    etcd.ctl(&["user", "add", "and-another:one"]);
+    let token = first.json()["token"].as_i64().expect("a token");
+    let released = answer(client.release("k", token)).await;
+    assert_eq!(released.status, 204, "{}", released.text());
+    let second = waiting.await.expect("no panic");
+    assert_eq!(second.status, 201, "{}", second.text());
+}
+
 /// `fencepost check` needs no more rights than `serve` does.
 #[tokio::test]
 async fn a_user_that_sees_only_its_prefix_can_check() {

@@ -134,3 +134,32 @@ async fn a_lock_that_was_renewed_and_then_given_up_has_not_expired() {
     etcd.ctl(&["lease", "revoke", &grant.lease]);
     assert_eq!(next(&mut events).await, LockEvent::Released(Some(grant.token)));
 }
+
+/// The watch has come when the lease was almost over, and knows nothing of the renewal; but the lease is still there.
+#[tokio::test]
+async fn a_lock_that_was_renewed_unseen_and_then_released_has_not_expired() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(
+            Instant::now() < deadline,
+            "this machine is too slow to catch the last second of a lease"
+        );
+        let name = unique_key("unseen");
+        let short = Ask { ttl: Duration::from_secs(2), ..ask(&name, "short", Duration::ZERO) };
+        let grant = granted(authority.acquire(&short).await.expect("an answer"));
+        // Into its last second, of which nothing is left as etcd counts.
+        let late = grant.ttl.saturating_sub(Duration::from_millis(900));
+        tokio::time::sleep_until(grant.renewed + late).await;
+        let mut events = authority.watch(&name).await.expect("a watch");
+        let LockEvent::Granted(holder) = next(&mut events).await else { continue };
+        let renewed = authority.renew(&name, grant.token).await.expect("an answer");
+        if !holder.remaining.is_zero() || renewed.is_none() {
+            continue;
+        }
+        assert!(authority.release(&name, grant.token).await.expect("an answer"));
+        assert_eq!(next(&mut events).await, LockEvent::Released(Some(grant.token)));
+        return;
+    }
+}

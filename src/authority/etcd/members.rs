@@ -161,13 +161,17 @@ impl Member {
     where
         Asked: Future<Output = Result<T, E>>,
     {
-        let client = self.client().await?;
-        let answer = question(client).await.map_err(Into::into);
-        if matches!(answer, Err(Trouble::Stranger(_))) {
-            // The next one introduces itself again.
-            self.keep(None);
+        let answer = question(self.client().await?).await.map_err(Into::into);
+        if !matches!(answer, Err(Trouble::Stranger(_))) {
+            return answer;
         }
-        answer
+        // It does not know us any more: its users have changed, or a password. Nothing was done, so whoever has
+        // a name says it again, and asks again; a waiter would lose its place otherwise.
+        self.keep(None);
+        if self.user.is_none() {
+            return answer;
+        }
+        question(self.client().await?).await.map_err(Into::into)
     }
 
     async fn client(&self) -> Result<Client, Trouble> {

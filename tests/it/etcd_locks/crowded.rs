@@ -80,10 +80,11 @@ async fn other_data_between_two_of_a_queue_hides_nobody() {
 /// Somebody's own program may put more than its entry in one transaction.
 #[tokio::test]
 async fn other_data_of_the_same_revision_hides_nobody() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let authority = etcd::authority(etcd, &held.open().await);
+    // Where nobody else makes revisions, so that ours is the next.
+    let (etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = etcd::authority(&etcd, &held.open().await);
     let name = unique_key("beside");
-    let mut client = client_of(etcd).await;
+    let mut client = client_of(&etcd).await;
     let lease = client.lease_grant(60, None).await.expect("a lease").id();
     let entry = format!("{name}/{lease:x}");
     let puts = Txn::new().and_then([
@@ -124,6 +125,7 @@ async fn a_release_wakes_one_and_not_all() {
         }
         before = now;
     }
+    assert_eq!(etcd.calls("LeaseKeepAlive").await, 0, "their leases are young");
     assert!(authority.release(&name, first.token).await.expect("an answer"));
     let second = waiters.join_next().await.expect("somebody").expect("no panic");
     assert_eq!(etcd.entries(name.as_str())[0].1, second.token.get());
