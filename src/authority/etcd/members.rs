@@ -161,17 +161,20 @@ impl Member {
     where
         Asked: Future<Output = Result<T, E>>,
     {
-        let answer = question(self.client().await?).await.map_err(Into::into);
-        if !matches!(answer, Err(Trouble::Stranger(_))) {
-            return answer;
+        // Who has no name cannot introduce itself.
+        let mut introduced = self.user.is_none();
+        loop {
+            let answer = question(self.client().await?).await.map_err(Into::into);
+            if !matches!(answer, Err(Trouble::Stranger(_))) {
+                return answer;
+            }
+            // It does not know us any more: its users have changed, or a password. Nothing was done, so we say
+            // who we are, and ask again: else a waiter would lose its place.
+            self.keep(None);
+            if std::mem::replace(&mut introduced, true) {
+                return answer;
+            }
         }
-        // It does not know us any more: its users have changed, or a password. Nothing was done, so whoever has
-        // a name says it again, and asks again; a waiter would lose its place otherwise.
-        self.keep(None);
-        if self.user.is_none() {
-            return answer;
-        }
-        question(self.client().await?).await.map_err(Into::into)
     }
 
     async fn client(&self) -> Result<Client, Trouble> {
