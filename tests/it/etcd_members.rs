@@ -17,7 +17,6 @@ use crate::{
         PATIENCE,
         chaos_proxy::{ChaosProxy, Weather},
         etcd::{self, Etcd, unique_key},
-        free_port,
         store::TestStore,
     },
 };
@@ -35,14 +34,15 @@ async fn way_to(etcd: &Etcd) -> (ChaosProxy, String) {
     (way, address)
 }
 
-fn closed() -> String {
-    format!("127.0.0.1:{}", free_port())
+/// Nobody listens there: no server, and no test, is given such a port.
+fn closed(number: u8) -> String {
+    format!("127.0.0.1:{number}")
 }
 
 #[tokio::test]
 async fn a_member_that_is_down_is_passed_over_from_the_start() {
     let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let authority = authority(&[closed(), etcd.address()], &held.open().await);
+    let authority = authority(&[closed(1), etcd.address()], &held.open().await);
     acquire(&authority, &unique_key("passed-over"), Duration::ZERO).await;
     assert!(authority.status().up);
 }
@@ -51,7 +51,7 @@ async fn a_member_that_is_down_is_passed_over_from_the_start() {
 #[tokio::test]
 async fn while_no_member_answers_nobody_is_kept_waiting() {
     let held = TestStore::sqlite();
-    let authority = authority(&[closed(), closed()], &held.open().await);
+    let authority = authority(&[closed(1), closed(2)], &held.open().await);
     let asked = Instant::now();
     let refused = authority.acquire(&ask(&unique_key("away"), "us", Duration::ZERO)).await;
     assert!(matches!(refused, Err(AuthorityError::Unavailable(_))), "{refused:?}");
