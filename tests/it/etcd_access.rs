@@ -108,6 +108,31 @@ async fn a_password_that_is_changed_is_read_anew() {
     assert!(!server.log().contains("an0ther"), "{}", server.log());
 }
 
+/// With tokens of this kind, every change of a user or a role ends all logins. Nobody is to notice.
+#[tokio::test]
+async fn a_change_of_users_costs_nobody_a_lock_or_a_place() {
+    let secret = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(secret.path(), "known to nobody").expect("it is written");
+    let signed = format!("jwt,priv-key={},sign-method=HS256,ttl=10m", secret.path().display());
+    let (mut etcd, store) = (Etcd::start(&["--auth-token", &signed]).await, TestStore::sqlite());
+    etcd.enable_auth("", "s3cret");
+    let url = format!("etcd://app:s3cret@{}", etcd.address());
+    let server = Fencepost::with(&store, &["--authority", &url]).await;
+    let client = server.client();
+    let first = answer(client.acquire("k", &json!({}))).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    let waiting = tokio::spawn(answer(client.acquire("k", &json!({"wait_ms": 60_000}))));
+    eventually("it waits", || async { etcd.entries("k").len() == 2 }).await;
+    etcd.ctl(&["user", "add", "another:one"]);
+    assert_eq!(answer(client.acquire("other", &json!({}))).await.status, 201);
+    etcd.ctl(&["user", "add", "and-another:one"]);
+    let token = first.json()["token"].as_i64().expect("a token");
+    let released = answer(client.release("k", token)).await;
+    assert_eq!(released.status, 204, "{}", released.text());
+    let second = waiting.await.expect("no panic");
+    assert_eq!(second.status, 201, "{}", second.text());
+}
+
 /// `fencepost check` needs no more rights than `serve` does.
 #[tokio::test]
 async fn a_user_that_sees_only_its_prefix_can_check() {
@@ -131,6 +156,26 @@ async fn a_user_that_sees_only_its_prefix_can_check() {
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = check("somebody-elses");
     assert_eq!(code, Some(69), "{said}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_called_by_its_name() {
+    let (mut etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    etcd.enable_auth("", "s3cret");
+    store.open().await;
+    let url = format!("etcd://app:wr0ng@{}", etcd.address());
+    let output = run_discreetly(&["check", "--store", &store.url, "--authority", &url]);
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(said.contains("authentication failed") && !said.contains("wr0ng"), "{said}");
+}
+
+#[tokio::test]
+async fn a_user_is_no_hindrance_where_nobody_has_to_be_one() {
+    let (etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let url = format!("etcd://app:s3cret@{}", etcd.address());
+    let server = Fencepost::with(&store, &["--authority", &url]).await;
+    assert_eq!(status_of_a_write(&server, "k").await, 201);
 }
 
 /// Its tokens live for five minutes by default; here for a second.
@@ -157,8 +202,10 @@ async fn a_server_is_ready_while_etcd_is_away_and_uses_it_once_it_is_there() {
     etcd.kill();
     let store = TestStore::sqlite();
     let server = Fencepost::with(&store, &["--authority", &etcd.url()]).await;
-    let refused = answer(server.client().put("k", 1, "v")).await;
-    assert_eq!((refused.status, &*refused.problem()), (503, "authority-unavailable"));
+    for _ in 0..4 {
+        let refused = answer(server.client().put("k", 1, "v")).await;
+        assert_eq!((refused.status, &*refused.problem()), (503, "authority-unavailable"));
+    }
     etcd.run().await;
     eventually("writes are accepted", || async { status_of_a_write(&server, "k").await == 201 })
         .await;
@@ -171,6 +218,10 @@ async fn a_server_is_ready_while_etcd_is_away_and_uses_it_once_it_is_there() {
     let unknown = answer(server.client().put("k2", 1 << 60, "v")).await;
     assert_eq!(unknown.status, 503, "{}", unknown.text());
     assert_eq!(unknown.json()["retryable"], json!(true));
+    // The log has each change once, the state at the start included, and not each failure.
+    let told = |words: &str| server.log().matches(words).count();
+    eventually("it is logged", || async { told("etcd does not answer") >= 2 }).await;
+    assert_eq!((told("etcd answers"), told("etcd does not answer")), (1, 2), "{}", server.log());
 }
 
 #[test]

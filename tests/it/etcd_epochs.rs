@@ -338,29 +338,3 @@ async fn acquire_soon(authority: &dyn Authority, name: &Key) -> Token {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
-
-/// Leases are granted ahead, and go with it. Nobody holds the lock then, and nobody is told so.
-#[tokio::test]
-async fn a_lock_of_an_etcd_that_was_just_wiped_is_free_to_who_cannot_wait() {
-    let (mut etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
-    let authority = etcd::authority(&etcd, &held.open().await);
-    // In quick succession, so that leases are kept ready.
-    for _ in 0..5 {
-        acquire(&authority, &unique_key("before"), Duration::ZERO).await;
-    }
-    etcd.kill();
-    fs::remove_dir_all(etcd.data()).expect("it is wiped");
-    etcd.run().await;
-    let name = unique_key("after");
-    loop {
-        match authority.acquire(&ask(&name, "hasty", Duration::ZERO)).await {
-            Ok(turn) => {
-                granted(turn);
-                return;
-            }
-            // It has not noticed yet that etcd answers again.
-            Err(AuthorityError::Unavailable(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}

@@ -7,6 +7,7 @@ use fencepost::{
     token::Token,
 };
 use futures_util::{StreamExt, stream::BoxStream};
+use tokio::time::Instant;
 
 use crate::{
     etcd_locks::{acquire, ask, granted},
@@ -77,6 +78,13 @@ async fn a_watch_goes_on_over_an_outage_and_a_compaction() {
     assert_eq!(next(&mut events).await, LockEvent::Released(None));
     let first = acquire(&authority, &name, Duration::ZERO).await;
     assert_eq!(told_of(next(&mut events).await).0, first.token);
+    // Who waits goes on as well.
+    let waiting = tokio::spawn({
+        let (authority, name) = (authority.clone(), name.clone());
+        async move { acquire(&authority, &name, PATIENCE * 2).await }
+    });
+    eventually("it waits", || async { etcd.entries(name.as_str()).len() == 2 }).await;
+    let place = etcd.entries(name.as_str())[1].1;
 
     etcd.kill();
     eventually("it is known to be down", || async { !authority.status().up }).await;
@@ -88,6 +96,70 @@ async fn a_watch_goes_on_over_an_outage_and_a_compaction() {
     etcd.ctl(&["compact", &revision.to_string()]);
     assert!(authority.release(&name, first.token).await.expect("an answer"));
     assert_eq!(next(&mut events).await, LockEvent::Released(Some(first.token)));
-    let second = acquire(&authority, &name, Duration::ZERO).await;
+    let second = waiting.await.expect("it got its turn");
+    assert_eq!(second.token.get(), place, "it has kept its place");
     assert_eq!(told_of(next(&mut events).await).0, second.token);
+}
+
+/// It listens, and does not ask again and again.
+#[tokio::test]
+async fn a_watch_of_a_lock_to_which_nothing_happens_costs_etcd_nothing() {
+    let (etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let authority = etcd::authority(&etcd, &held.open().await);
+    let mut events = authority.watch(&unique_key("quiet")).await.expect("a watch");
+    assert_eq!(next(&mut events).await, LockEvent::Released(None));
+    let before = etcd.transactions().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = etcd.transactions().await - before;
+    assert!(asked <= 2, "{asked} transactions for nothing");
+}
+
+/// What was left of its lease when it was granted has passed; but not what it was renewed for.
+#[tokio::test]
+async fn a_lock_that_was_renewed_and_then_given_up_has_not_expired() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let name = unique_key("given-up");
+    let short = Ask { ttl: Duration::from_secs(4), ..ask(&name, "short", Duration::ZERO) };
+    let grant = granted(authority.acquire(&short).await.expect("an answer"));
+    let mut events = authority.watch(&name).await.expect("a watch");
+    assert_eq!(told_of(next(&mut events).await).0, grant.token);
+    let beyond = grant.renewed + grant.ttl + Duration::from_secs(1);
+    while Instant::now() < beyond {
+        let renewed = authority.renew(&name, grant.token).await.expect("an answer");
+        assert_eq!(renewed, Some(grant.ttl));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // As etcdctl does to release.
+    etcd.ctl(&["lease", "revoke", &grant.lease]);
+    assert_eq!(next(&mut events).await, LockEvent::Released(Some(grant.token)));
+}
+
+/// The watch has come when the lease was almost over, and knows nothing of the renewal; but the lease is still there.
+#[tokio::test]
+async fn a_lock_that_was_renewed_unseen_and_then_released_has_not_expired() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = etcd::authority(etcd, &held.open().await);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(
+            Instant::now() < deadline,
+            "this machine is too slow to catch the last second of a lease"
+        );
+        let name = unique_key("unseen");
+        let short = Ask { ttl: Duration::from_secs(2), ..ask(&name, "short", Duration::ZERO) };
+        let grant = granted(authority.acquire(&short).await.expect("an answer"));
+        // Into its last second, of which nothing is left as etcd counts.
+        let late = grant.ttl.saturating_sub(Duration::from_millis(900));
+        tokio::time::sleep_until(grant.renewed + late).await;
+        let mut events = authority.watch(&name).await.expect("a watch");
+        let LockEvent::Granted(holder) = next(&mut events).await else { continue };
+        let renewed = authority.renew(&name, grant.token).await.expect("an answer");
+        if !holder.remaining.is_zero() || renewed.is_none() {
+            continue;
+        }
+        assert!(authority.release(&name, grant.token).await.expect("an answer"));
+        assert_eq!(next(&mut events).await, LockEvent::Released(Some(grant.token)));
+        return;
+    }
 }

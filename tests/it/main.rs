@@ -47,6 +47,7 @@ mod etcd_access;
 mod etcd_cluster;
 mod etcd_epochs;
 mod etcd_locks;
+mod etcd_members;
 mod etcd_recipe;
 mod etcd_watch;
 mod gathering;

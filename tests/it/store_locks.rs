@@ -5,6 +5,7 @@ mod adoption;
 mod postgres;
 mod queue;
 mod rules;
+mod stragglers;
 mod table;
 mod watching;
 

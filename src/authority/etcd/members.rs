@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -31,7 +31,8 @@ pub struct Members {
     all: Vec<Member>,
     /// Which one to ask first: the last one that answered.
     preferred: AtomicUsize,
-    up: AtomicBool,
+    /// Whether etcd answers. Nobody knows before it was asked.
+    up: Mutex<Option<bool>>,
 }
 
 struct Member {
@@ -65,13 +66,13 @@ impl Members {
         Self {
             all: addresses.iter().map(member).collect(),
             preferred: AtomicUsize::new(0),
-            up: AtomicBool::new(false),
+            up: Mutex::new(None),
         }
     }
 
     /// Whether the last request that mattered was answered.
     pub fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed)
+        *self.up.lock().expect("no panic while it is held") == Some(true)
     }
 
     /// A client for each member, that speaks to that one only.
@@ -140,7 +141,8 @@ impl Members {
     }
 
     fn set_up(&self, up: bool, reason: &str) {
-        if self.up.swap(up, Ordering::Relaxed) == up {
+        let before = self.up.lock().expect("no panic while it is held").replace(up);
+        if before == Some(up) {
             return;
         }
         if up {
@@ -159,13 +161,20 @@ impl Member {
     where
         Asked: Future<Output = Result<T, E>>,
     {
-        let client = self.client().await?;
-        let answer = question(client).await.map_err(Into::into);
-        if matches!(answer, Err(Trouble::Stranger(_))) {
-            // The next one introduces itself again.
+        // Who has no name cannot introduce itself.
+        let mut introduced = self.user.is_none();
+        loop {
+            let answer = question(self.client().await?).await.map_err(Into::into);
+            if !matches!(answer, Err(Trouble::Stranger(_))) {
+                return answer;
+            }
+            // It does not know us any more: its users have changed, or a password. Nothing was done, so we say
+            // who we are, and ask again: else a waiter would lose its place.
             self.keep(None);
+            if std::mem::replace(&mut introduced, true) {
+                return answer;
+            }
         }
-        answer
     }
 
     async fn client(&self) -> Result<Client, Trouble> {

@@ -79,7 +79,6 @@ impl EtcdAuthority {
         loop {
             let (mut place, entered) = match self.enter(ask).await? {
                 Some(entered) => entered,
-                None if ask.gone.is_cancelled() => return Ok(Turn::Held(None)),
                 None if is_over(ask) && !std::mem::take(&mut once_more) => {
                     return Ok(Turn::Held(None));
                 }

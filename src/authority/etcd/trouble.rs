@@ -30,6 +30,15 @@ mod code {
     pub const UNAUTHENTICATED: i32 = 16;
 }
 
+/// What etcd says to those who have to introduce themselves, again perhaps.
+const STRANGERS: [&str; 3] = [
+    "user name is empty",
+    // The password was changed since, and perhaps in its file, too.
+    "authentication failed",
+    // Some user or role was changed since. With `--auth-token=jwt` that ends every login.
+    "revision of auth store is old",
+];
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         let Error::GRpcStatus(status) = &error else {
@@ -46,11 +55,7 @@ impl From<Error> for Trouble {
             code::NOT_FOUND if said.contains("lease") => Self::NoSuchLease,
             code::FAILED_PRECONDITION if said.contains("lease already exists") => Self::LeaseExists,
             code::UNAUTHENTICATED => Self::Stranger(said),
-            // The second: the password was changed since, and perhaps in its file, too.
-            code::INVALID_ARGUMENT
-                if said.contains("user name is empty")
-                    || said.contains("authentication failed") =>
-            {
+            code::INVALID_ARGUMENT if STRANGERS.iter().any(|words| said.contains(words)) => {
                 Self::Stranger(said)
             }
             code::INVALID_ARGUMENT
@@ -106,6 +111,36 @@ mod tests {
             trouble(Error::IoError(io::ErrorKind::BrokenPipe.into())),
             Trouble::Away(_)
         ));
+    }
+
+    #[test]
+    fn what_etcd_says_is_told_apart() {
+        // An error of this kind makes a status with the code of the same name.
+        let said = |kind: io::ErrorKind, text: &str| {
+            Trouble::from(Error::GRpcStatus(io::Error::new(kind, text).into()))
+        };
+        let (missing, invalid) = (io::ErrorKind::NotFound, io::ErrorKind::InvalidInput);
+        let no_lease = said(missing, "etcdserver: requested lease not found");
+        assert!(matches!(no_lease, Trouble::NoSuchLease), "{no_lease:?}");
+        let other = said(missing, "etcdserver: member not found");
+        assert!(matches!(other, Trouble::Away(_)), "{other:?}");
+        for stranger in [
+            "user name is empty",
+            "authentication failed, invalid user ID or password",
+            "revision of auth store is old",
+        ] {
+            let stranger = said(invalid, &format!("etcdserver: {stranger}"));
+            assert!(matches!(stranger, Trouble::Stranger(_)), "{stranger:?}");
+        }
+        for (kind, text) in [
+            (invalid, "etcdserver: duplicate key given in txn request"),
+            (io::ErrorKind::PermissionDenied, "etcdserver: permission denied"),
+        ] {
+            let refused = said(kind, text);
+            assert!(matches!(refused, Trouble::Refused(_)), "{refused:?}");
+        }
+        let away = said(io::ErrorKind::ConnectionReset, "etcdserver: leader changed");
+        assert!(matches!(away, Trouble::Away(_)), "{away:?}");
     }
 
     #[derive(Debug)]

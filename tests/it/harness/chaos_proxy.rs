@@ -3,7 +3,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,7 @@ pub struct ChaosProxy {
     port: u16,
     target: Arc<Mutex<SocketAddr>>,
     sky: watch::Sender<Sky>,
+    links: Arc<AtomicU32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,19 +62,27 @@ impl ChaosProxy {
         let news = sky.subscribe();
         let target = Arc::new(Mutex::new(target));
         let towards = target.clone();
+        let links = Arc::<AtomicU32>::default();
+        let count = links.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if news.borrow().weather != Weather::Cut {
                     let target = *towards.lock().expect("the target");
+                    count.fetch_add(1, Ordering::Relaxed);
                     tokio::spawn(link(client, target, news.clone()));
                 }
             }
         });
-        Self { port, target, sky }
+        Self { port, target, sky, links }
     }
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// How many connections there have been.
+    pub fn links(&self) -> u32 {
+        self.links.load(Ordering::Relaxed)
     }
 
     /// Whoever connects from now on gets there; those who are connected lose their connection.

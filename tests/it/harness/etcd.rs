@@ -247,10 +247,16 @@ impl Etcd {
 
     /// How many transactions it has been asked for.
     pub async fn transactions(&self) -> u64 {
+        self.calls("Txn").await
+    }
+
+    /// How often it has been asked for something, by its name in gRPC.
+    pub async fn calls(&self, method: &str) -> u64 {
+        let method = format!("grpc_method=\"{method}\"");
         let metrics = http::answer(http::Client::new(&self.address()).get("/metrics")).await.text();
-        let counters = metrics.lines().filter(|line| {
-            line.starts_with("grpc_server_started_total") && line.contains("grpc_method=\"Txn\"")
-        });
+        let counters = metrics
+            .lines()
+            .filter(|line| line.starts_with("grpc_server_started_total") && line.contains(&method));
         counters.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
