@@ -53,11 +53,14 @@ fn page(book: &Book, plan: &Plan) -> String {
     page += &anatomy(book);
     page += &growth(book, plan);
     if let Some(locks) = kept::kept("locks.md") {
-        page += "## Locks\n\nWhat an acquire and a release cost through Fencepost, with the claim that \
-                 fences the former holder off, against the same lease, put and delete spoken straight \
-                 to etcd.\n\n";
+        page += "## Locks\n\nAcquire and release over HTTP, against the same lease, put and delete spoken \
+                 straight to etcd by its own client. Each client has a lock of its own. Between two \
+                 rounds etcd comes to rest and is compacted, so that nobody pays for what somebody else \
+                 has left behind.\n\n";
         page += &locks;
-        page += "\n";
+        page += "\n*Without the claim* a lock is as unsafe as etcd's own: the former holder can still \
+                 write until the new one does. The claim costs two commits in the store, one for the \
+                 mark and one for what is remembered of etcd.\n\n";
     }
     page += METHOD;
     page += "\n## The machine\n\n| | |\n|---|---|\n";

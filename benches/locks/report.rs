@@ -28,7 +28,7 @@ impl Report {
     ) -> String {
         let first = names.clone().next().unwrap_or_default();
         let mut table = String::from(
-            "| clients | | locks/s (median) | lowest – highest | against etcd alone | p50 |\n\
+            "| clients | | locks a second | lowest – highest | against etcd alone | p50 |\n\
              |---|---|---|---|---|---|\n",
         );
         for &clients in clients {
