@@ -46,10 +46,6 @@ use crate::{
     write::{Rule, Write},
 };
 
-/// Up to so many writes or reads on their way, one lane takes them all. Two batches of half the size
-/// cost Postgres more, and only with more of them is a lane too busy to be quick.
-const ONE_LANE: usize = 96;
-
 /// Lanes that read keys. More would make smaller batches.
 const KEY_READERS: usize = 2;
 
@@ -92,7 +88,8 @@ pub struct Engine {
     /// Writes and reads that wait for a lane or for the store.
     writing: AtomicUsize,
     reading: AtomicUsize,
-    /// How many of each one lane takes.
+    /// Up to so many of each, one lane takes them all: as many as it takes at once. Two batches of
+    /// half the size cost Postgres and us more.
     one_lane: usize,
     next_reader: AtomicUsize,
     marks: Arc<Marks>,
@@ -130,7 +127,7 @@ impl Engine {
             detoured,
             writing: AtomicUsize::new(0),
             reading: AtomicUsize::new(0),
-            one_lane: ONE_LANE.min(limits.queue),
+            one_lane: store.gathers().min(limits.queue),
             next_reader: AtomicUsize::new(0),
             marks,
             succession,

@@ -55,6 +55,7 @@ mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.
 mod harness;
 mod keys;
+mod lanes;
 mod lifecycle;
 mod limits;
 mod listing;
