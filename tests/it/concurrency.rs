@@ -7,7 +7,6 @@ use reqwest::RequestBuilder;
 use serde_json::json;
 
 use crate::harness::{
-    eventually,
     fencepost::Fencepost,
     http::{Answer, Client, answer},
     postgres,
@@ -267,28 +266,9 @@ on_each_store! {
         drop(pair);
         if store.is_postgres() {
             // None was needed: it would have been tried again, and nobody would have noticed.
-            assert_eq!(deadlocks(&store.url).await, 0);
+            assert_eq!(postgres::counted_in_the_end(&store.url, "deadlocks").await, 0);
         }
     }
-}
-
-/// How many there were. A connection's own are sure to be counted once it is closed.
-async fn deadlocks(url: &str) -> i64 {
-    eventually("both fenceposts have left", || async {
-        let others: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = 'fencepost'",
-        )
-        .fetch_one(&mut postgres::connect(url).await)
-        .await
-        .expect("an answer");
-        others == 0
-    })
-    .await;
-    sqlx::query_scalar("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-        .fetch_one(&mut postgres::connect(url).await)
-        .await
-        .expect("an answer")
 }
 
 /// Sends them all at once, and counts the answers by status.

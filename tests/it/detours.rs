@@ -14,12 +14,17 @@ use crate::harness::{
 
 const LATER: u32 = 10;
 
+async fn with_one_lane() -> (TestStore, Fencepost) {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    (store, server)
+}
+
 /// A lane finds out that a row is locked by waiting for it, if only for a moment. It must not find out
 /// again for each who comes while others wait already.
 #[tokio::test]
 async fn whoever_comes_later_for_a_locked_row_follows_at_once() {
-    let store = TestStore::postgres().await;
-    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let (store, server) = with_one_lane().await;
     let client = server.client();
     for key in ["locked", "free"] {
         assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
@@ -43,22 +48,8 @@ async fn whoever_comes_later_for_a_locked_row_follows_at_once() {
         assert_eq!(request.await.unwrap().status, 200);
     }
     drop(server);
-    eventually("it has left", || async {
-        postgres::fetch::<i64>(
-            &store.url,
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = 'fencepost'",
-        )
-        .await
-            == 0
-    })
-    .await;
     // A statement that waited in vain is rolled back.
-    let in_vain: i64 = postgres::fetch(
-        &store.url,
-        "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()",
-    )
-    .await;
+    let in_vain = postgres::counted_in_the_end(&store.url, "xact_rollback").await;
     assert!(in_vain > 0 && in_vain < i64::from(LATER), "{in_vain}");
 }
 
@@ -104,8 +95,7 @@ async fn a_connection_that_is_lost_by_asking_leaves_nothing_in_doubt() {
 
 #[tokio::test]
 async fn a_locked_row_delays_its_own_writes_and_no_others() {
-    let store = TestStore::postgres().await;
-    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let (store, server) = with_one_lane().await;
     let client = server.client();
     for key in ["locked", "free"] {
         assert_eq!(answer(client.put(key, 1, "before")).await.status, 201);
@@ -142,8 +132,7 @@ async fn a_locked_row_delays_its_own_writes_and_no_others() {
 /// More than there are ways round. They share, and still nobody else waits.
 #[tokio::test]
 async fn many_locked_rows_delay_no_others_either() {
-    let store = TestStore::postgres().await;
-    let server = Fencepost::with(&store, &["--store-connections", "1"]).await;
+    let (store, server) = with_one_lane().await;
     let client = server.client();
     let locked: Vec<String> = (0..10).map(|number| format!("locked/{number}")).collect();
     for key in &locked {

@@ -234,21 +234,7 @@ async fn two_fenceposts_batches_do_not_deadlock() {
         }
     }
     drop(servers);
-    eventually("both have left", || async {
-        postgres::fetch::<i64>(
-            &store.url,
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = 'fencepost'",
-        )
-        .await
-            == 0
-    })
-    .await;
-    let deadlocks: i64 = postgres::fetch(
-        &store.url,
-        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()",
-    )
-    .await;
+    let deadlocks = postgres::counted_in_the_end(&store.url, "deadlocks").await;
     assert_eq!(deadlocks, 0);
 }
 

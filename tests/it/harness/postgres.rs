@@ -280,6 +280,19 @@ where
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a value")
 }
 
+/// A counter of `pg_stat_database`, once every fencepost has left: what a connection adds to it is sure to
+/// be counted when it is closed.
+pub async fn counted_in_the_end(url: &str, counter: &str) -> i64 {
+    eventually("every fencepost has left", || async {
+        let here = "SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = current_database() AND application_name = 'fencepost'";
+        fetch::<i64>(url, here).await == 0
+    })
+    .await;
+    let sum = format!("SELECT {counter} FROM pg_stat_database WHERE datname = current_database()");
+    fetch(url, &sum).await
+}
+
 /// Locks a resource's row, as a slow transaction would, until the connection is closed.
 pub async fn lock_row(url: &str, key: &str) -> PgConnection {
     let mut connection = connect(url).await;
