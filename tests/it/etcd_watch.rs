@@ -109,6 +109,7 @@ async fn a_watch_of_a_lock_to_which_nothing_happens_costs_etcd_nothing() {
     let mut events = authority.watch(&unique_key("quiet")).await.expect("a watch");
     assert_eq!(next(&mut events).await, LockEvent::Released(None));
     let before = etcd.transactions().await;
+    // What must not happen cannot be waited for.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let asked = etcd.transactions().await - before;
     assert!(asked <= 2, "{asked} transactions for nothing");
@@ -128,6 +129,7 @@ async fn a_lock_that_was_renewed_and_then_given_up_has_not_expired() {
     while Instant::now() < beyond {
         let renewed = authority.renew(&name, grant.token).await.expect("an answer");
         assert_eq!(renewed, Some(grant.ttl));
+        // A lease goes by the clock: only time takes it beyond its end.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // As etcdctl does to release.
