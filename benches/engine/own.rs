@@ -6,6 +6,8 @@ use std::{
     process::{Child, Stdio},
 };
 
+use fencepost::{server, settings};
+
 use super::{
     it::harness::{bound_command, spawn_bound_to_us},
     noop, plain,
@@ -54,20 +56,18 @@ impl Drop for Process {
 pub fn serve_if_asked() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
     match arguments[..] {
-        // As many threads as the program itself has.
+        // The same threads as the program itself has.
         [NOOP] => {
-            runtime.worker_threads(fencepost::settings::threads_by_default());
-            block_on(&mut runtime, noop::serve());
+            let runtime = server::runtime(settings::threads_by_default());
+            runtime.expect("a runtime").block_on(noop::serve());
         }
-        // As many as anybody gets who does not ask.
-        [PLAIN, database] => block_on(&mut runtime, plain::serve(database)),
+        // As anybody gets who does not ask.
+        [PLAIN, database] => {
+            let runtime = tokio::runtime::Runtime::new();
+            runtime.expect("a runtime").block_on(plain::serve(database));
+        }
         _ => return,
     }
     std::process::exit(0);
-}
-
-fn block_on(runtime: &mut tokio::runtime::Builder, serving: impl Future<Output = ()>) {
-    runtime.enable_all().build().expect("a runtime").block_on(serving);
 }

@@ -57,10 +57,7 @@ impl Serve {
             );
         }
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.settings.threads())
-            .enable_all()
-            .build()
+        let runtime = server::runtime(self.settings.threads())
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
         // An authority has tasks of its own, and they need a runtime to live in.
         let inside = runtime.enter();
