@@ -12,7 +12,7 @@ use super::{
     batch::Batch,
     connection::not_applied,
     look::{enter, sorted_keys},
-    rows::value_of,
+    rows::value_named,
     session::{PostgresSession, surely},
 };
 use crate::{
@@ -140,7 +140,7 @@ impl PostgresSession {
             .fetch_optional(self.connection.raw())
             .await
             .map_err(not_applied)?;
-        row.as_ref().map_or(Ok(None), value_of).map_err(not_applied)
+        row.as_ref().map_or(Ok(None), value_named).map_err(not_applied)
     }
 
     /// Whether there was anything to save.

@@ -7,12 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::postgres::PgRow;
 
 use super::{
     batch::Batch,
     connection::not_applied,
-    rows::{standing_of, value_of},
+    rows::{floor_of, key_of, standing_of, value_of},
     session::PostgresSession,
 };
 use crate::{
@@ -24,10 +24,9 @@ use crate::{
 /// $1 keys, $2 those of them whose value is wanted. The floor comes with every row, and also if
 /// there is none.
 const LOOK_AT_ROWS: &str = "
-SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
-       r.value IS NOT NULL AS present,
+SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
        CASE WHEN r.key = ANY($2) THEN r.value END AS value,
-       CASE WHEN r.key = ANY($2) THEN r.content_type END AS content_type
+       CASE WHEN r.key = ANY($2) THEN r.content_type END AS content_type, f.token AS floor
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 struct Looked {
@@ -84,13 +83,13 @@ impl PostgresSession {
             .await
             .map_err(not_applied)?;
         let floor = match rows.first() {
-            Some(row) => row.try_get("floor").map_err(not_applied)?,
+            Some(row) => floor_of(row).map_err(not_applied)?,
             None => 0,
         };
         let mut ledger = Ledger::new(Mark { token: floor, seq: 0 });
         let mut values = HashMap::new();
         for row in &rows {
-            if row.try_get::<Option<&str>, _>("key").map_err(not_applied)?.is_some() {
+            if key_of(row).map_err(not_applied)?.is_some() {
                 let key = enter(&mut ledger, row)?;
                 if let Some(value) = value_of(row).map_err(not_applied)? {
                     values.insert(key, value);
@@ -110,7 +109,7 @@ pub(super) fn sorted_keys<'a>(units: impl Iterator<Item = &'a Unit>) -> Vec<Key>
 }
 
 pub(super) fn enter(ledger: &mut Ledger, row: &PgRow) -> Result<Key, StoreError> {
-    let name: &str = row.try_get("key").map_err(not_applied)?;
+    let name = key_of(row).map_err(not_applied)?.unwrap_or_default();
     let key = Key::new(name).map_err(StoreError::unavailable)?;
     ledger.enter(key.clone(), standing_of(row).map_err(not_applied)?);
     Ok(key)

@@ -1,6 +1,6 @@
 //! Rows of Postgres in the words of the store.
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{ColumnIndex, Row, postgres::PgRow};
 
 use crate::{
     fence::Standing,
@@ -24,30 +24,68 @@ impl Found {
     }
 }
 
+/// Where the columns are that every statement which reads rows selects first. To find each by its name
+/// would take as long as all else that is done with a row.
+mod place {
+    pub const KEY: usize = 0;
+    pub const TOKEN: usize = 1;
+    pub const SEQ: usize = 2;
+    pub const VERSION: usize = 3;
+    pub const CREATED: usize = 4;
+    pub const DIGEST: usize = 5;
+    pub const PRESENT: usize = 6;
+    // Those that read values, and the floor beside them.
+    pub const VALUE: usize = 7;
+    pub const CONTENT_TYPE: usize = 8;
+    pub const FLOOR: usize = 9;
+}
+
 /// A row that may be missing, as a left join to the floor gives it.
 pub fn found(row: &PgRow) -> Result<Found, sqlx::Error> {
-    let floor = Mark { token: row.try_get("floor")?, seq: 0 };
-    let standing = match row.try_get::<Option<i64>, _>("token")? {
+    let floor = Mark { token: floor_of(row)?, seq: 0 };
+    let standing = match key_of(row)? {
         Some(_) => standing_of(row)?,
         None => Standing::default(),
     };
     Ok(Found { standing, floor, value: value_of(row)? })
 }
 
+/// `None` where the join has found no row.
+pub fn key_of(row: &PgRow) -> Result<Option<&str>, sqlx::Error> {
+    row.try_get(place::KEY)
+}
+
+pub fn floor_of(row: &PgRow) -> Result<i64, sqlx::Error> {
+    row.try_get(place::FLOOR)
+}
+
 pub fn standing_of(row: &PgRow) -> Result<Standing, sqlx::Error> {
-    let digest: Option<&[u8]> = row.try_get("digest")?;
+    let digest: Option<&[u8]> = row.try_get(place::DIGEST)?;
     Ok(Standing {
-        mark: Mark { token: row.try_get("token")?, seq: row.try_get("seq")? },
-        version: Version::from_stored(row.try_get("version")?),
-        present: row.try_get("present")?,
-        created: row.try_get("created")?,
+        mark: Mark { token: row.try_get(place::TOKEN)?, seq: row.try_get(place::SEQ)? },
+        version: Version::from_stored(row.try_get(place::VERSION)?),
+        present: row.try_get(place::PRESENT)?,
+        created: row.try_get(place::CREATED)?,
         digest: digest.and_then(|digest| digest.try_into().ok()),
     })
 }
 
 pub fn value_of(row: &PgRow) -> Result<Option<Value>, sqlx::Error> {
-    let body: Option<Vec<u8>> = row.try_get("value")?;
-    let content_type: Option<String> = row.try_get("content_type")?;
+    value_in(row, place::VALUE, place::CONTENT_TYPE)
+}
+
+/// Where a statement has them elsewhere.
+pub fn value_named(row: &PgRow) -> Result<Option<Value>, sqlx::Error> {
+    value_in(row, "value", "content_type")
+}
+
+fn value_in<I: ColumnIndex<PgRow>>(
+    row: &PgRow,
+    body: I,
+    content_type: I,
+) -> Result<Option<Value>, sqlx::Error> {
+    let body: Option<Vec<u8>> = row.try_get(body)?;
+    let content_type: Option<String> = row.try_get(content_type)?;
     Ok(body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type }))
 }
 

@@ -1,15 +1,12 @@
 //! One connection's worth of work at a time: writes (`gathered.rs`), and reads, which are here.
 
-use std::{collections::HashMap, time::Duration};
-
-use async_trait::async_trait;
-use sqlx::Row;
+use std::time::Duration;
 
 use super::{
     batch::Batch,
     connection::{Connection, maybe_applied, not_applied},
     fitness, notices,
-    rows::{Found, found, listed},
+    rows::{Found, floor_of, found, key_of, listed},
 };
 use crate::{
     fence::Verdict,
@@ -18,6 +15,7 @@ use crate::{
     },
     token::Key,
 };
+use async_trait::async_trait;
 
 /// After this the connection is given up and the outcome called unknown. It is longer than
 /// `lock_timeout`, and it also bounds what no server setting does: the wait for a standby.
@@ -31,18 +29,16 @@ const LARGE_BYTES: i32 = 64 << 10;
 
 /// $1 key, $2 whether the value is wanted.
 const READ: &str = "
-SELECT f.token AS floor, r.token, r.seq, r.version, r.created, r.digest,
-       r.value IS NOT NULL AS present,
+SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
        CASE WHEN $2 THEN r.value END AS value,
-       CASE WHEN $2 THEN r.content_type END AS content_type
+       CASE WHEN $2 THEN r.content_type END AS content_type, f.token AS floor
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = $1";
 
 /// $1 keys, $2 how many bytes are too many. The floor comes with every row, and also if there is none.
 const READ_TOGETHER: &str = "
-SELECT f.token AS floor, r.key, r.token, r.seq, r.version, r.created, r.digest,
-       r.value IS NOT NULL AS present, octet_length(r.value) > $2 AS large,
+SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
        CASE WHEN octet_length(r.value) <= $2 THEN r.value END AS value,
-       CASE WHEN octet_length(r.value) <= $2 THEN r.content_type END AS content_type
+       r.content_type, f.token AS floor
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 const HAS_STANDBYS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
@@ -99,25 +95,22 @@ impl PostgresSession {
         self.connection.end_if_pooled(&rows).await?;
         let rows = rows?;
         let no_floor = || StoreError::Unfit("the floor is gone".into());
-        let floor = rows.first().ok_or_else(no_floor)?;
-        let floor: i64 = floor.try_get("floor").map_err(not_applied)?;
-        let mut places = HashMap::with_capacity(rows.len());
+        let floor = floor_of(rows.first().ok_or_else(no_floor)?).map_err(not_applied)?;
+        // They come in any order, though mostly in this one.
+        let mut by_key = Vec::with_capacity(rows.len());
         for row in &rows {
-            if let Some(name) = row.try_get::<Option<&str>, _>("key").map_err(not_applied)? {
-                places.insert(name, row);
-            }
+            by_key.extend(key_of(row).map_err(not_applied)?.map(|name| (name, row)));
         }
+        by_key.sort_unstable_by_key(|(name, _)| *name);
         let mut snapshots = Vec::with_capacity(keys.len());
         for key in keys {
-            let found = match places.get(key.as_str()) {
-                None => Found::nothing(floor),
-                Some(row) if row.try_get("large").unwrap_or(None) == Some(true) => {
-                    snapshots.push(self.read_now(key).await?);
-                    continue;
-                }
-                Some(row) => found(row).map_err(not_applied)?,
+            let place = by_key.binary_search_by_key(&key.as_str(), |(name, _)| *name);
+            let found = match place {
+                Ok(place) => found(by_key[place].1).map_err(not_applied)?,
+                Err(_) => Found::nothing(floor),
             };
-            snapshots.push(snapshot(found));
+            let too_large = found.standing.present && found.value.is_none();
+            snapshots.push(if too_large { self.read_now(key).await? } else { snapshot(found) });
         }
         Ok(snapshots)
     }

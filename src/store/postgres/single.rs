@@ -9,7 +9,7 @@
 
 use sqlx::Row;
 
-use super::{connection::maybe_applied, rows::value_of, session::PostgresSession};
+use super::{connection::maybe_applied, rows::value_named, session::PostgresSession};
 use crate::{
     fence::{self, Judgement, Standing, Verdict},
     store::{Settled, StoreError},
@@ -184,7 +184,7 @@ impl PostgresSession {
             created: false,
             digest,
         };
-        Ok(Some(accepted(standing, value_of(&row).map_err(maybe_applied)?)))
+        Ok(Some(accepted(standing, value_named(&row).map_err(maybe_applied)?)))
     }
 
     /// The statement wrote nothing. If the rule, applied to the row as it is now, changes nothing
