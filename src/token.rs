@@ -185,6 +185,9 @@ impl Key {
 
 /// Decodes percent escapes, whole ones only, and only to UTF-8.
 pub fn decode(encoded: &str) -> Result<Cow<'_, str>, InvalidKey> {
+    if !encoded.contains('%') {
+        return Ok(encoded.into());
+    }
     if !escapes_are_whole(encoded) {
         return Err(InvalidKey::BadEscape);
     }

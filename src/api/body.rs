@@ -1,9 +1,10 @@
 //! Reading a request's body: bounded in size and in time.
 
 use axum::{
-    body::{Body, Bytes},
+    body::{Body, Bytes, HttpBody},
     http::{HeaderMap, header, request::Parts},
 };
+use bytes::BytesMut;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
@@ -34,15 +35,12 @@ impl Api {
         let who = parts.extensions.get();
         let mut incoming =
             Incoming { body: &mut body, limits: &self.limits, who, received: 0, load: None };
-        let collect = Limited::new(&mut incoming, limit).collect();
-        match in_time(self.body_timeout, collect).await {
-            Ok(Ok(collected)) => {
-                let bytes = collected.to_bytes();
-                Ok(match incoming.load {
-                    Some(load) => load.of(bytes),
-                    None => bytes,
-                })
-            }
+        let receive = whole(Limited::new(&mut incoming, limit));
+        match in_time(self.body_timeout, receive).await {
+            Ok(Ok(bytes)) => Ok(match incoming.load {
+                Some(load) => load.of(bytes),
+                None => bytes,
+            }),
             Ok(Err(error)) => {
                 // What has come is no longer there.
                 drop(incoming.load);
@@ -70,6 +68,23 @@ impl Api {
             Kind::TooLarge,
             format!("the body is larger than {}, which --max-body sets", self.max_body),
         )
+    }
+}
+
+/// Most bodies arrive in one piece, which is then all that there is to do.
+async fn whole<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
+    let Some(first) = body.frame().await.transpose()? else { return Ok(Bytes::new()) };
+    match first.into_data() {
+        Ok(data) if body.is_end_stream() => Ok(data),
+        Ok(data) => {
+            let mut all = BytesMut::from(data);
+            while let Some(frame) = body.frame().await.transpose()? {
+                all.extend(frame.into_data());
+            }
+            Ok(all.freeze())
+        }
+        // Trailers, and nothing after them.
+        Err(_) => Ok(Bytes::new()),
     }
 }
 

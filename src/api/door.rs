@@ -8,12 +8,12 @@ use std::sync::Arc;
 use axum::{
     extract::Request,
     http::{HeaderValue, header},
-    response::{IntoResponse, Response},
+    response::Response,
 };
 
 use super::{
     FENCING_TOKEN, browsers,
-    problem::{Kind, Problem, Reported},
+    problem::{Kind, Problem},
     refuse_ambiguity, weighed,
 };
 use crate::{
@@ -45,10 +45,10 @@ pub enum Asking {
 
 impl Asking {
     pub fn by(request: &Request) -> Self {
-        match (request.method().is_safe(), request.headers().contains_key(FENCING_TOKEN)) {
-            (true, false) => Self::Read,
-            (true, true) => Self::FencedRead,
-            (false, _) => Self::Write,
+        match request.method().is_safe() {
+            false => Self::Write,
+            true if request.headers().contains_key(FENCING_TOKEN) => Self::FencedRead,
+            true => Self::Read,
         }
     }
 }
@@ -98,27 +98,27 @@ impl Door {
 
     /// What could not be read may still be written down, but not for those who may not write there: they
     /// are told so, as they would be if it could be read.
-    pub fn judge_malformed(&self, access: &Access, answer: Response) -> Response {
-        let refused = answer.extensions().get::<Reported>().map(Reported::refused);
-        let Some(Err(denied)) = refused.map(|refused| access.malformed(&refused)) else {
-            return answer;
-        };
-        let problem = Problem::from(denied);
-        let closes = answer.headers().contains_key(header::CONNECTION);
-        if closes { problem.and_close() } else { problem }.into_response()
+    pub fn judge_malformed(&self, access: &Access, problem: Problem) -> Problem {
+        match access.malformed(&problem.of_write()) {
+            Ok(_) => problem,
+            Err(denied) if problem.closes() => Problem::from(denied).and_close(),
+            Err(denied) => Problem::from(denied),
+        }
     }
 
     /// An answer counts until its client has taken it. That of a write is given in any case: the client
     /// must hear what has been done.
-    pub fn weigh(&self, answer: Response, who: Option<&Identity>, asked: Asking) -> Response {
+    pub fn weigh(
+        &self,
+        answer: Response,
+        who: Option<&Identity>,
+        asked: Asking,
+    ) -> Result<Response, Problem> {
         let may_refuse = asked != Asking::Write;
         let weighed = weighed::outgoing(answer, &self.limits, who, may_refuse);
-        weighed.unwrap_or_else(|over| {
-            let problem = match asked {
-                Asking::FencedRead => Problem::claimed_but_over(over),
-                Asking::Read | Asking::Write => Problem::from(over),
-            };
-            problem.into_response()
+        weighed.map_err(|over| match asked {
+            Asking::FencedRead => Problem::claimed_but_over(over),
+            Asking::Read | Asking::Write => Problem::from(over),
         })
     }
 

@@ -39,12 +39,28 @@ pub fn write(api: &Api, key: Key, headers: &HeaderMap, change: Change) -> Result
 }
 
 fn the_rest_of(write: &mut Write, headers: &HeaderMap) -> Result<(), Problem> {
-    write.seq = seq(headers)?;
-    write.scope = scope(headers)?.filter(|scope| *scope != write.key);
-    client(headers)?;
-    write.rule = rule(headers)?.unwrap_or(write.rule);
+    if named(headers, OF_FENCING).any(|name| *name != FENCING_TOKEN) {
+        write.seq = seq(headers)?;
+        write.scope = scope(headers)?.filter(|scope| *scope != write.key);
+        client(headers)?;
+        write.rule = rule(headers)?.unwrap_or(write.rule);
+    }
     write.precondition = precondition(headers)?;
     Ok(())
+}
+
+const OF_FENCING: &str = "x-fencing-";
+const OF_CONDITIONS: &str = "if-";
+
+/// The names of this family. Few requests have any but the token, and to go through all their names once
+/// is quicker than to look for each that there could be.
+fn named<'a>(headers: &'a HeaderMap, family: &'a str) -> impl Iterator<Item = &'a HeaderName> {
+    headers.keys().filter(move |name| name.as_str().starts_with(family))
+}
+
+/// Whether there may be something to find in `If-Match` and its like.
+pub fn has_conditions(headers: &HeaderMap) -> bool {
+    named(headers, OF_CONDITIONS).next().is_some()
 }
 
 fn token_required() -> Problem {
@@ -55,6 +71,9 @@ fn token_required() -> Problem {
 
 /// The claim that a read with a token makes; `None` for a plain read.
 pub fn fenced_read(key: &Key, headers: &HeaderMap) -> Result<Option<Write>, Problem> {
+    if named(headers, OF_FENCING).next().is_none() {
+        return Ok(None);
+    }
     client(headers)?;
     let Some(token) = token(headers)? else {
         let needless = [FENCING_SEQ, FENCING_SCOPE, FENCING_RULE];
@@ -137,6 +156,9 @@ pub fn client(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// `If-Match: "<version>"` or `If-None-Match: *`. Any other form is refused, never ignored.
 fn precondition(headers: &HeaderMap) -> Result<Option<Precondition>, Problem> {
+    if !has_conditions(headers) {
+        return Ok(None);
+    }
     let if_match = only(headers, &header::IF_MATCH, Kind::InvalidRequest)?;
     let if_none_match = only(headers, &header::IF_NONE_MATCH, Kind::InvalidRequest)?;
     for unsupported in [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE, header::IF_RANGE] {

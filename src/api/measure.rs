@@ -14,7 +14,7 @@ use super::{
     Api, Door, FENCING_TOKEN,
     caller::{self, TRACEPARENT},
     door::Asking,
-    problem::{Kind, Reported},
+    problem::{Kind, Problem},
     render,
     route::{self, Route},
     visit::Visit,
@@ -25,6 +25,7 @@ use crate::{
     trace::{SpanId, TraceParent},
 };
 
+#[derive(Clone, Copy)]
 enum Asked {
     Write(Op),
     Read,
@@ -50,47 +51,49 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     let access = Access::of(&door.gate, request.extensions());
     let asking = Asking::by(&request);
     let is_head = request.method() == Method::HEAD;
-    let mut response = match passed {
+    let mut answer = match passed {
         Ok(()) => route::answer(api, route, request).await,
-        Err(problem) => problem.into_response(),
+        Err(problem) => Err(problem),
     };
-    let malformed = |response: &Response| {
-        response.extensions().get::<Reported>().is_some_and(|it| bad_input(it.kind).is_some())
-    };
-    if matches!(asked, Some(Asked::Write(_))) && malformed(&response) {
-        response = door.judge_malformed(&access, response);
+    let mut malformed = None;
+    if let Some(Asked::Write(op)) = asked {
+        answer = answer.map_err(|problem| match bad_input(problem.kind()) {
+            Some(_) => door.judge_malformed(&access, problem),
+            None => problem,
+        });
+        malformed = answer.as_ref().err().and_then(|problem| {
+            let reason = bad_input(problem.kind())?;
+            Some((op, reason, problem.of_write()))
+        });
     }
-    response = door.weigh(response, access.identity(), asking);
+    let mut problem = answer.as_ref().err().map(Problem::kind);
+    let answer = answer.unwrap_or_else(Problem::into_response);
+    let weighed = door.weigh(answer, access.identity(), asking);
+    let mut response = weighed.unwrap_or_else(|over| {
+        problem = Some(over.kind());
+        over.into_response()
+    });
     if is_head {
         response = render::without_body(response);
     }
-    let reported = response.extensions().get::<Reported>();
-    let problem = reported.map(|reported| reported.kind);
     door.count(problem);
     let metrics = &door.metrics;
-    match asked {
-        Some(Asked::Write(op)) => {
-            if let Some(reported) = reported
-                && let Some(reason) = bad_input(reported.kind)
-            {
-                if let Some(spans) = &metrics.spans {
-                    spans.parsed(&caller);
-                }
-                metrics.writes.malformed(op, reason, reported.refused(), caller);
-            }
+    if let Some((op, reason, refused)) = malformed {
+        if let Some(spans) = &metrics.spans {
+            spans.parsed(&caller);
         }
-        Some(Asked::Read) => {
-            let outcome = read_outcome(problem);
-            metrics.read_duration[outcome].observe(since.elapsed().as_secs_f64());
-        }
-        None => {}
+        metrics.writes.malformed(op, reason, refused, caller);
+    }
+    if let Some(Asked::Read) = asked {
+        let outcome = read_outcome(problem);
+        metrics.read_duration[outcome].observe(since.elapsed().as_secs_f64());
     }
     let here = visit.as_ref().map(Visit::trace_parent);
     if let Some(here) = here.or(parent.map(a_step_of_our_own)) {
         pass_on(here, response.headers_mut());
     }
     if let Some(visit) = visit {
-        visit.answered(&response);
+        visit.answered(&response, problem);
     }
     response
 }

@@ -7,7 +7,7 @@ mod kind;
 mod over_limit;
 mod refusal;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -31,20 +31,32 @@ use crate::{
 #[derive(Debug)]
 pub struct Problem {
     kind: Kind,
-    members: Box<Members>,
+    document: Box<Document>,
     headers: HeaderMap,
 }
 
-/// Goes with the answer, for those who only see that, and have to tell what it means.
-#[derive(Clone)]
-pub struct Reported {
-    pub kind: Kind,
-    members: Arc<Members>,
-}
-
-/// The members beside `type`, `title` and `status`, each only where it means something.
-#[derive(Debug, Default, Serialize, ToSchema)]
-struct Members {
+/// Why a request failed, as in RFC 9457. The status says what to do about it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem, example = json!({
+    "type": "urn:fencepost:stale-token",
+    "title": "A newer holder has been seen",
+    "status": 409,
+    "detail": "token 33 is behind the mark 34: a newer holder has taken over; stop, and acquire \
+               the lock again before writing",
+    "key": "orders/42",
+    "token": 33,
+    "mark": 34,
+    "version": 3,
+    "retryable": false,
+}))]
+pub(super) struct Document {
+    /// What went wrong, for a program to tell.
+    #[schema(schema_with = openapi::problem_types)]
+    r#type: &'static str,
+    /// The same for a person, in a few words.
+    title: &'static str,
+    /// The status of the answer.
+    status: u16,
     /// What happened this time, for a person to read.
     detail: String,
     /// Which write of a batch it was; the first is 0.
@@ -84,47 +96,50 @@ struct Members {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "waiters")]
     limit: Option<&'static str>,
-}
-
-/// Why a request failed, as in RFC 9457. The status says what to do about it.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem, example = json!({
-    "type": "urn:fencepost:stale-token",
-    "title": "A newer holder has been seen",
-    "status": 409,
-    "detail": "token 33 is behind the mark 34: a newer holder has taken over; stop, and acquire \
-               the lock again before writing",
-    "key": "orders/42",
-    "token": 33,
-    "mark": 34,
-    "version": 3,
-    "retryable": false,
-}))]
-pub(super) struct Document<'a> {
-    /// What went wrong, for a program to tell.
-    #[schema(schema_with = openapi::problem_types)]
-    r#type: &'a str,
-    /// The same for a person, in a few words.
-    title: &'a str,
-    /// The status of the answer.
-    status: u16,
-    #[serde(flatten)]
-    #[schema(inline)]
-    members: &'a Members,
     /// Whether the same request may succeed later.
     retryable: bool,
 }
 
 impl Problem {
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        let members = Members { detail: detail.into(), ..Members::default() };
-        Self { kind, members: Box::new(members), headers: HeaderMap::new() }
+        let document = Document {
+            r#type: kind.urn(),
+            title: kind.title(),
+            status: kind.status().as_u16(),
+            detail: detail.into(),
+            index: None,
+            key: None,
+            scope: None,
+            token: None,
+            mark: None,
+            seq: None,
+            version: None,
+            holder: None,
+            limit: None,
+            retryable: kind.retryable(),
+        };
+        Self { kind, document: Box::new(document), headers: HeaderMap::new() }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it says of the write that was refused.
+    pub fn of_write(&self) -> Refused {
+        let Document { key, scope, token, seq, .. } = &*self.document;
+        Refused { key: key.clone(), scope: scope.clone(), token: *token, seq: *seq }
+    }
+
+    /// Whether the connection ends with it.
+    pub fn closes(&self) -> bool {
+        self.headers.contains_key(header::CONNECTION)
     }
 
     /// A read of a key that has no value.
     pub fn no_value(key: &Key, standing: &Standing) -> Self {
         let mut problem = Self::new(Kind::NotFound, "the key has no value");
-        problem.members.key = Some(key.clone());
+        problem.document.key = Some(key.clone());
         render::fencing_headers(&mut problem.headers, standing);
         problem
     }
@@ -133,9 +148,9 @@ impl Problem {
     pub fn refused(write: &Write, refusal: Refusal, judgement: &Judgement) -> Self {
         let mut problem = Self::new(Kind::of(refusal), refusal::explain(write, refusal, judgement));
         problem = problem.of(write);
-        let members = &mut problem.members;
-        members.mark = Some(judgement.held_against());
-        members.version = judgement.key.present.then_some(judgement.key.version);
+        let document = &mut problem.document;
+        document.mark = Some(judgement.held_against());
+        document.version = judgement.key.present.then_some(judgement.key.version);
         render::fencing_headers(&mut problem.headers, &judgement.key);
         problem
     }
@@ -143,35 +158,35 @@ impl Problem {
     /// Names the key, or the lock, that the request was about.
     #[must_use]
     pub fn about(mut self, key: Key) -> Self {
-        self.members.key = Some(key);
+        self.document.key = Some(key);
         self
     }
 
     #[must_use]
     pub fn under(mut self, token: Token) -> Self {
-        self.members.token = Some(token);
+        self.document.token = Some(token);
         self
     }
 
     /// Names the write that the request asked for.
     #[must_use]
     pub fn of(mut self, write: &Write) -> Self {
-        self.members.key = Some(write.key.clone());
-        self.members.scope.clone_from(&write.scope);
-        self.members.token = Some(write.token);
-        self.members.seq = write.seq;
+        self.document.key = Some(write.key.clone());
+        self.document.scope.clone_from(&write.scope);
+        self.document.token = Some(write.token);
+        self.document.seq = write.seq;
         self
     }
 
     #[must_use]
     pub fn against(mut self, mark: i64) -> Self {
-        self.members.mark = Some(mark);
+        self.document.mark = Some(mark);
         self
     }
 
     #[must_use]
     pub fn held_by(mut self, holder: Option<HolderNow>) -> Self {
-        self.members.holder = holder;
+        self.document.holder = holder;
         self
     }
 
@@ -191,21 +206,20 @@ impl Problem {
         self
     }
 
+    /// Says what could be asked instead.
+    #[must_use]
+    pub fn allowing(mut self, methods: &'static str) -> Self {
+        self.headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        self
+    }
+
     /// Says which write of a batch it was.
     #[must_use]
     pub fn at(mut self, index: usize) -> Self {
-        self.members.index = Some(index);
+        self.document.index = Some(index);
         // The headers speak of a single resource, which a batch is not.
         self.headers.clear();
         self
-    }
-}
-
-impl Reported {
-    /// What the problem says of the write that was refused.
-    pub fn refused(&self) -> Refused {
-        let Members { key, scope, token, seq, .. } = &*self.members;
-        Refused { key: key.clone(), scope: scope.clone(), token: *token, seq: *seq }
     }
 }
 
@@ -255,13 +269,6 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let document = Document {
-            r#type: self.kind.urn(),
-            title: self.kind.title(),
-            status: self.kind.status().as_u16(),
-            members: &self.members,
-            retryable: self.kind.retryable(),
-        };
         let mut headers = self.headers;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.kind == Kind::Unauthenticated {
@@ -270,10 +277,7 @@ impl IntoResponse for Problem {
         if self.kind.status() == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        let mut response = render::json_with(self.kind.status(), headers, &document);
-        let reported = Reported { kind: self.kind, members: Arc::from(self.members) };
-        response.extensions_mut().insert(reported);
-        response
+        render::json_with(self.kind.status(), headers, &self.document)
     }
 }
 

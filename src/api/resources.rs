@@ -189,6 +189,9 @@ impl Known {
 /// A list of ETags, weak or strong: on a read the comparison is weak. An ETag that this server
 /// never gave out matches nothing.
 fn versions_known_to(headers: &HeaderMap) -> Result<Known, Problem> {
+    if !extract::has_conditions(headers) {
+        return Ok(Known::Nothing);
+    }
     if headers.contains_key(header::IF_MATCH) {
         let detail = "If-Match is for writes; a read can have If-None-Match";
         return Err(Problem::new(Kind::InvalidRequest, detail));

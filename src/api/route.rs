@@ -6,8 +6,8 @@
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderValue, Method, Uri, header},
-    response::{IntoResponse, Response},
+    http::{Method, Uri},
+    response::Response,
 };
 
 use super::{
@@ -81,20 +81,21 @@ impl Route {
     }
 }
 
-pub async fn answer(api: &Api, route: Option<Route>, request: Request) -> Response {
-    let Some(route) = route else {
-        return no_such_route(request.uri().clone()).await.into_response();
-    };
+pub async fn answer(
+    api: &Api,
+    route: Option<Route>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Some(route) = route else { return Err(no_such_route(request.uri().clone()).await) };
     let method = request.method().clone();
     let state = State(api.clone());
-    let answer = match (route, &method) {
+    match (route, &method) {
         (Route::Resource, &Method::GET | &Method::HEAD) => resources::get(state, request).await,
         (Route::Resource, &Method::PUT) => resources::put(state, request).await,
         (Route::Resource, &Method::DELETE) => resources::delete(state, request).await,
         // What is asked for less often is not given room in every connection.
         _ => Box::pin(less_often(state, route, &method, request)).await,
-    };
-    answer.into_response()
+    }
 }
 
 async fn less_often(
@@ -119,10 +120,7 @@ async fn less_often(
         (Route::OpenApi, &Method::GET) => Ok(openapi::get()),
         _ => {
             let problem = no_such_method(request.method().clone(), request.uri().clone()).await;
-            let mut answer = problem.into_response();
-            let allowed = HeaderValue::from_static(route.allows());
-            answer.headers_mut().insert(header::ALLOW, allowed);
-            Ok(answer)
+            Err(problem.allowing(route.allows()))
         }
     }
 }

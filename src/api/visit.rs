@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{extract::Request, response::Response};
 
-use super::{FENCING_MARK, FENCING_TOKEN, problem::Reported, route::Route};
+use super::{FENCING_MARK, FENCING_TOKEN, problem::Kind as ProblemKind, route::Route};
 use crate::{
     server::Peer,
     spans::{Attribute, Kind, Span, Spans, Step},
@@ -76,11 +76,11 @@ impl Visit {
         TraceParent { trace: context.trace, span: context.span, sampled: true }
     }
 
-    pub fn answered(mut self, response: &Response) {
+    pub fn answered(mut self, response: &Response, problem: Option<ProblemKind>) {
         let mark = response.headers().get(FENCING_MARK).and_then(|mark| mark.to_str().ok());
         self.answer = Some(Answer {
             status: response.status().as_u16(),
-            problem: response.extensions().get::<Reported>().map(|reported| reported.kind.name()),
+            problem: problem.map(ProblemKind::name),
             mark: mark.and_then(|mark| mark.parse().ok()),
         });
     }

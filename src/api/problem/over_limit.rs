@@ -10,7 +10,7 @@ impl Problem {
     /// The claim of a fenced read was made, and there is no room for the value.
     pub fn claimed_but_over(over: OverLimit) -> Self {
         let mut problem = Self::from(over);
-        problem.members.detail =
+        problem.document.detail =
             "the token has been seen, but as many bytes of bodies are on their \
                                   way as may: there is no room for the value; read it again later"
                 .into();
@@ -37,7 +37,7 @@ impl From<OverLimit> for Problem {
             ),
         };
         let mut problem = Self::new(Kind::OverLimit, detail).retry_after(retry_after);
-        problem.members.limit = Some(limit.name());
+        problem.document.limit = Some(limit.name());
         problem
     }
 }
