@@ -127,20 +127,22 @@ fn anatomy(book: &Book) -> String {
 fn growth(book: &Book, plan: &Plan) -> String {
     let row = |text: &mut String, name: &str, scene: &str, contender: &str| {
         let of = |what| book.of(scene, contender, what);
-        let (Some(rate), Some(cpu), Some(p99)) =
-            (of(|run| run.rate), of(Run::cpu_us), of(|run| run.p99_us / 1e3))
+        let (Some(rate), Some(cpu), Some(proxy), Some(p99)) =
+            (of(|run| run.rate), of(Run::cpu_us), of(Run::proxy_us), of(|run| run.p99_us / 1e3))
         else {
             return;
         };
         let _ = writeln!(
             text,
-            "| {name} | {} | {:.2} ms | {:.0} µs |",
+            "| {name} | {} | {:.2} ms | {:.0} µs | {:.0} µs |",
             thousands(rate.median),
             p99.median,
-            cpu.median
+            cpu.median,
+            proxy.median
         );
     };
-    let head = "| | writes a second | p99 | CPU each |\n|---|---:|---:|---:|\n";
+    let head =
+        "| | writes a second | p99 | CPU each | of it the proxy |\n|---|---:|---:|---:|---:|\n";
     let mut text = String::from(
         "\n## Growth\n\nA write should cost the same however many keys and connections there are.\n\n\
          ![Processor time of a write against the number of keys](benchmarks/growth.svg)\n\n",

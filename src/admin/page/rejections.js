@@ -11,6 +11,7 @@ let missed = 0;
 let frame = 0;
 let paused = false;
 let unannounced = 0;
+let asked = false; // Until then nobody knows what was refused before.
 
 const filter = { key: "", reason: "" };
 const passes = (r) =>
@@ -49,6 +50,7 @@ function show() {
 
 // Those from before we listened: they belong in between.
 function takeIn(rejections) {
+  asked = true;
   const number = (r) => Number(r.id.split("-")[1]);
   kept.push(...rejections.filter((r) => !known.has(r.id)));
   for (const r of kept) known.add(r.id);
@@ -66,7 +68,7 @@ function settle() {
   const rows = at("rows");
   const any = rows.children.length > 0;
   at("rows-empty").hidden = any;
-  say("rows-empty", kept.length ? "None of those that are remembered passes the filter." : "Nothing has been refused.");
+  if (asked) say("rows-empty", kept.length ? "None of those that are remembered passes the filter." : "Nothing has been refused.");
   // One stop for the Tab key; arrows go on from there.
   if (any && !rows.querySelector('[tabindex="0"]')) rows.querySelector("button").tabIndex = 0;
   note();

@@ -24,6 +24,7 @@ function showHealth(state) {
 
 function showTop(top) {
   at("top-empty").hidden = top.keys.length > 0;
+  say("top-empty", "None.");
   say("top-note", top.of ? `of the last ${count(top.of)}` : "");
   const most = top.keys[0]?.count ?? 1;
   // What has the focus stays where it is, or a keyboard would lose its place with every look.

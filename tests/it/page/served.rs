@@ -39,6 +39,18 @@ async fn a_browser_is_told_to_run_nothing_else() {
     }
 }
 
+#[tokio::test]
+async fn before_it_has_asked_it_claims_nothing() {
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    let page = answer(server.admin_client().get("/")).await.text();
+    let (first_paint, _) = page.split_once("<script").expect("a script");
+    assert!(first_paint.contains("Looking…"), "{first_paint}");
+    for claim in ["None.", "Nothing"] {
+        assert!(!first_paint.contains(claim), "{claim}");
+    }
+}
+
 /// As a browser would ask that was led here by somebody else's name.
 async fn asked_as(server: &Fencepost, host: &str, path: &str) -> Answer {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
