@@ -11,16 +11,17 @@ use super::{batch::Batch, connection::maybe_applied, plan::Run, session::Postgre
 use crate::{store::StoreError, write::Value};
 
 /// $1 keys in byte order, then one array for each column: $2 tokens, $3 seqs or 0, $4 digests,
-/// $5 values or null to delete, $6 content types, $7 how many writes the row stands for.
+/// $5 values or null to delete, $6 content types, $7 how many writes the row stands for. Of $3, $4 and
+/// $7 each is null where no write needs it, and then so are its elements.
 ///
 /// Unnested side by side in a select list, they are handed on row by row. In the FROM clause Postgres
 /// would first put each array into a table of its own, and the statement take a sixth longer.
 macro_rules! runs {
     () => {
         "(SELECT unnest($1::text[]) AS key, unnest($2::bigint[]) AS token,
-                 unnest($3::bigint[]) AS seq, unnest($4::bytea[]) AS digest,
+                 unnest($3::bigint[]) AS some_seq, unnest($4::bytea[]) AS digest,
                  unnest($5::bytea[]) AS value, unnest($6::text[]) AS content_type,
-                 unnest($7::bigint[]) AS times) AS n"
+                 unnest($7::bigint[]) AS some_times) AS n"
     };
 }
 
@@ -29,9 +30,10 @@ macro_rules! runs {
 const UPDATE_RUNS: &str = concat!(
     "
 UPDATE fencepost.resources AS r SET
-    token = n.token, seq = n.seq, digest = n.digest, value = n.value,
+    token = n.token, seq = coalesce(n.some_seq, 0), digest = n.digest, value = n.value,
     content_type = n.content_type, touched_at = now(),
-    version = CASE WHEN n.value IS NULL AND r.value IS NULL THEN r.version ELSE r.version + n.times END,
+    version = r.version + CASE WHEN n.value IS NULL AND r.value IS NULL THEN 0
+                               ELSE coalesce(n.some_times, 1) END,
     created = n.value IS NOT NULL AND r.value IS NULL
 FROM ",
     runs!(),
@@ -39,7 +41,7 @@ FROM ",
 WHERE r.key = n.key
   AND n.token >= (SELECT token FROM fencepost.floor)
   AND (r.token < n.token OR (r.token = n.token
-       AND CASE WHEN n.seq > 0 THEN r.seq < n.seq ELSE r.seq = 0 END))
+       AND CASE WHEN n.some_seq > 0 THEN r.seq < n.some_seq ELSE r.seq = 0 END))
 RETURNING r.key, r.version, r.created"
 );
 
@@ -48,8 +50,8 @@ const INSERT_RUNS: &str = concat!(
     "
 INSERT INTO fencepost.resources AS r
     (key, token, seq, digest, value, content_type, version, created)
-SELECT n.key, n.token, n.seq, n.digest, n.value, n.content_type,
-       CASE WHEN n.value IS NULL THEN 0 ELSE n.times END, n.value IS NOT NULL
+SELECT n.key, n.token, coalesce(n.some_seq, 0), n.digest, n.value, n.content_type,
+       CASE WHEN n.value IS NULL THEN 0 ELSE coalesce(n.some_times, 1) END, n.value IS NOT NULL
 FROM ",
     runs!(),
     "
@@ -115,19 +117,21 @@ impl PostgresSession {
 }
 
 fn bind<'q>(statement: &'static str, runs: &'q [Run<'_>]) -> Query<'q, Postgres, PgArguments> {
-    let digests: Vec<_> = runs.iter().map(Run::digest).collect();
     let values: Vec<Option<&Value>> = runs.iter().map(Run::value).collect();
+    let types = values.iter().map(|value| value.map(|value| value.content_type.as_str()));
+    let digests = runs.iter().map(|run| run.digest().map(Vec::from));
     sqlx::query(statement)
         .bind(runs.iter().map(|run| run.key().as_str()).collect::<Vec<_>>())
         .bind(runs.iter().map(|run| run.mark().token).collect::<Vec<_>>())
-        .bind(runs.iter().map(|run| run.mark().seq).collect::<Vec<_>>())
-        .bind(digests.iter().map(|digest| digest.map(Vec::from)).collect::<Vec<_>>())
+        .bind(unless_all(&0, runs.iter().map(|run| run.mark().seq)))
+        .bind(unless_all(&None, digests))
         .bind(values.iter().map(|value| value.map(|value| &value.body[..])).collect::<Vec<_>>())
-        .bind(
-            values
-                .iter()
-                .map(|value| value.map(|value| value.content_type.as_str()))
-                .collect::<Vec<_>>(),
-        )
-        .bind(runs.iter().map(Run::times).collect::<Vec<_>>())
+        .bind(types.collect::<Vec<_>>())
+        .bind(unless_all(&1, runs.iter().map(Run::times)))
+}
+
+/// A column, unless it has the usual value in every row.
+fn unless_all<T: PartialEq>(usual: &T, column: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    let column: Vec<T> = column.collect();
+    column.iter().any(|value| value != usual).then_some(column)
 }
