@@ -16,7 +16,8 @@ use crate::harness::{
 /// How many requests are under way at a time.
 const AT_ONCE: usize = 64;
 
-/// Two fenceposts on one database, and a client for each.
+/// Two fenceposts on one database, and a client for each. One has a single thread and the other several,
+/// which share their work in another way.
 struct Pair {
     _servers: [Fencepost; 2],
     clients: [Client; 2],
@@ -24,7 +25,8 @@ struct Pair {
 
 impl Pair {
     async fn on(store: &TestStore) -> Self {
-        let servers = [Fencepost::on(store).await, Fencepost::on(store).await];
+        let one = Fencepost::with(store, &["--threads", "1"]).await;
+        let servers = [one, Fencepost::with(store, &["--threads", "4"]).await];
         let clients = servers.each_ref().map(Fencepost::client);
         Self { _servers: servers, clients }
     }

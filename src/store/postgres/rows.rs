@@ -24,8 +24,8 @@ impl Found {
     }
 }
 
-/// Where the columns are that every statement which reads rows selects first. To find each by its name
-/// would take as long as all else that is done with a row.
+/// Where the columns are that a statement selects first, if its rows are judged or read. To find each by
+/// its name would take as long as all else that is done with a row.
 mod place {
     pub const KEY: usize = 0;
     pub const TOKEN: usize = 1;

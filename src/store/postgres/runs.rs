@@ -99,7 +99,7 @@ impl PostgresSession {
         self.connection.end_if_pooled(&written).await?;
         let written = written?;
         for row in &written {
-            // They come in any order.
+            // They come in any order; their columns in that of RETURNING.
             let key: &str = row.try_get(0).map_err(maybe_applied)?;
             let place = runs.binary_search_by(|run| run.key().as_str().cmp(key));
             let place = place.map_err(|_| {
