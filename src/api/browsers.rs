@@ -18,7 +18,8 @@ use super::{
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What every browser sends, and a page cannot leave out; some of them not to every address.
+/// What every browser sends, and a page cannot leave out; some of them not to every address. Their
+/// `User-Agent` is another sign.
 const OF_BROWSERS: [HeaderName; 5] = [
     header::ACCEPT_LANGUAGE,
     header::ORIGIN,
@@ -30,13 +31,15 @@ const OF_BROWSERS: [HeaderName; 5] = [
 /// `on_loopback`: only this machine can ask, so the only names are its own.
 pub fn refuse_pages(request: &Request, on_loopback: bool) -> Result<(), Problem> {
     let headers = request.headers();
+    if !is_of_a_browser(headers) {
+        return Ok(());
+    }
     let host = host::of(request);
     if is_of_another_site(headers, host) {
         let detail = "a page of another site has sent this, and this is not for browsers";
         return Err(Problem::new(Kind::Forbidden, detail));
     }
-    // The name first: it mostly settles it, and that is cheaper than to look for six headers.
-    if on_loopback && !host.is_some_and(cannot_be_a_strangers) && is_of_a_browser(headers) {
+    if on_loopback && !host.is_some_and(cannot_be_a_strangers) {
         let detail = "this came from a browser, under a name that somebody else may own; ask for \
                       localhost or 127.0.0.1 instead";
         return Err(Problem::new(Kind::Forbidden, detail));
@@ -45,10 +48,6 @@ pub fn refuse_pages(request: &Request, on_loopback: bool) -> Result<(), Problem>
 }
 
 fn is_of_another_site(headers: &HeaderMap, host: Option<&str>) -> bool {
-    // Few requests have either, and one look at all their names is quicker than to search for each.
-    if !headers.keys().any(|name| *name == SEC_FETCH_SITE || *name == header::ORIGIN) {
-        return false;
-    }
     let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
     let other_origin = headers.get_all(header::ORIGIN).iter().any(|origin| {
         let origin = origin.to_str().unwrap_or_default();
@@ -58,9 +57,12 @@ fn is_of_another_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     other_origin || matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
+/// Few requests are. To go through their headers once is quicker than to search for each that tells.
 fn is_of_a_browser(headers: &HeaderMap) -> bool {
-    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
-    agent.starts_with(b"Mozilla/") || OF_BROWSERS.iter().any(|name| headers.contains_key(name))
+    headers.iter().any(|(name, value)| {
+        OF_BROWSERS.contains(name)
+            || *name == header::USER_AGENT && value.as_bytes().starts_with(b"Mozilla/")
+    })
 }
 
 /// A name without a dot is one of this network: nobody registers it.
