@@ -31,6 +31,7 @@ use tokio::sync::oneshot;
 
 pub use self::trust::Trust;
 use self::{
+    link::Purpose,
     marks::Marks,
     queue::Queue,
     reader::Reading,
@@ -118,12 +119,12 @@ impl Engine {
             losses: Arc::default(),
         };
         let writer = |_| writer::start(store.clone(), desk.clone(), limits.queue);
-        let reader = |_| reader::start(store.clone(), desk.clone(), limits.queue);
+        let reader = |purpose| reader::start(store.clone(), desk.clone(), limits.queue, purpose);
         Self {
             open: AtomicBool::new(false),
             writers: (0..store.writers()).map(writer).collect(),
-            readers: (0..KEY_READERS).map(reader).collect(),
-            lister: reader(KEY_READERS),
+            readers: (0..KEY_READERS).map(|_| reader(Purpose::Reading)).collect(),
+            lister: reader(Purpose::Patient),
             detoured,
             writing: AtomicUsize::new(0),
             reading: AtomicUsize::new(0),

@@ -120,7 +120,8 @@ pub enum Settled {
     Refused { index: usize, judgement: Judgement },
 }
 
-/// A key as a reader sees it: the mark is never below the floor.
+/// A key as a reader sees it: the mark is never below the floor. What only the fence asks for, whether
+/// the last put created the value and its digest, may be left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub standing: Standing,
@@ -255,6 +256,11 @@ pub trait Store: Send + Sync + 'static {
     /// One connection, with its settings pinned. Its owner runs one request at a time on it, and
     /// drops it after an error.
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError>;
+
+    /// The same, for a session that reads keys and lists none.
+    async fn connect_to_read_keys(&self) -> Result<Box<dyn Session>, StoreError> {
+        self.connect().await
+    }
 
     /// The same, for a session that serves many keys: where somebody else has a row locked, it soon
     /// says [`StoreError::Locked`] of the units that need it, and goes on with the others.

@@ -26,6 +26,8 @@ pub enum Purpose {
     Shared,
     /// It may wait.
     Patient,
+    /// It reads keys, and may wait.
+    Reading,
 }
 
 pub struct Link {
@@ -97,6 +99,7 @@ impl Link {
             let mut session = match self.purpose {
                 Purpose::Shared => self.store.connect_impatiently().await?,
                 Purpose::Patient => self.store.connect().await?,
+                Purpose::Reading => self.store.connect_to_read_keys().await?,
             };
             // It may not be the database that was checked at the start: restored, or upgraded.
             session.ping().await?;

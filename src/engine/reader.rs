@@ -23,10 +23,15 @@ pub enum Reading {
     Ping(Reply<()>),
 }
 
-pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Reading> {
+pub fn start(
+    store: Arc<dyn Store>,
+    desk: Desk,
+    capacity: usize,
+    purpose: Purpose,
+) -> Queue<Reading> {
     let (queue, jobs) = Queue::new(capacity);
     let at_once = store.gathers();
-    let link = Link::new(store, Purpose::Patient, desk.succession, desk.losses);
+    let link = Link::new(store, purpose, desk.succession, desk.losses);
     let reader = Reader { link, marks: desk.marks, at_once };
     tokio::spawn(reader.run(jobs));
     queue

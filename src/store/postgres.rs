@@ -21,6 +21,7 @@ mod look;
 mod memory;
 pub mod notices;
 pub mod plan;
+mod reads;
 mod rows;
 mod runs;
 mod session;
@@ -146,8 +147,13 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresSession::new(self.connector.connect().await?)))
     }
 
+    async fn connect_to_read_keys(&self) -> Result<Box<dyn Session>, StoreError> {
+        let connection = self.connector.connect_for_batches(Patience::Long).await?;
+        Ok(Box::new(PostgresSession::new(connection)))
+    }
+
     async fn connect_impatiently(&self) -> Result<Box<dyn Session>, StoreError> {
-        let connection = self.connector.connect_with(Patience::Short).await?;
+        let connection = self.connector.connect_for_batches(Patience::Short).await?;
         Ok(Box::new(PostgresSession::new(connection)))
     }
 

@@ -50,17 +50,28 @@ pub enum Patience {
     Short,
 }
 
+/// When Postgres plans a prepared statement.
+#[derive(Clone, Copy, Debug)]
+enum Plans {
+    /// The first time. How many keys a batch has makes no difference to how they are found.
+    Once,
+    /// As often as it thinks that the values matter. Those of a listing do: its prefix bounds the scan.
+    ByValues,
+}
+
 /// Batches take their keys in byte order, which keeps two of them from waiting for each other. So a
 /// join must go by that order, however small the table is. What is switched off counts as very
 /// expensive where it cannot be avoided (the floor has no index), and that must not start a compiler.
-const KEY_ORDER: [(&str, &str); 4] = [
+const KEY_ORDER: [(&str, &str); 5] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
+    // Rows that are beside the floor, of which there is one, are looked at once: no need to keep them.
+    ("enable_material", "off"),
     ("jit", "off"),
 ];
 
-/// No plan of a batch depends on its values, so it need not be made anew for each. A listing's does.
+/// Left to itself, Postgres would go on planning small batches, each for longer than it takes to run.
 const ONE_PLAN: [(&str, &str); 1] = [("plan_cache_mode", "force_generic_plan")];
 
 const ARE_PINNED: &str = "SELECT current_setting('fencepost.pinned', true) IS NOT NULL AS pinned";
@@ -75,7 +86,7 @@ const PIN_COMMIT: &str = "SELECT set_config('synchronous_commit', \
 /// The same settings, for one transaction. What is left is how long it waits for a lock.
 const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
-     SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+     SET LOCAL enable_seqscan = off; SET LOCAL enable_material = off; SET LOCAL jit = off; \
      SET LOCAL search_path = pg_catalog, pg_temp; \
      SET LOCAL idle_in_transaction_session_timeout = '10s'; \
      SET LOCAL client_connection_check_interval = '2s'; \
@@ -132,18 +143,31 @@ impl Connector {
     }
 
     pub async fn connect(&self) -> Result<Connection, StoreError> {
-        self.connect_with(Patience::Long).await
+        self.connect_with(Patience::Long, Plans::ByValues).await
     }
 
-    pub async fn connect_with(&self, patience: Patience) -> Result<Connection, StoreError> {
-        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way(patience))
+    /// For what is asked of keys that come together, and for nothing else.
+    pub async fn connect_for_batches(&self, patience: Patience) -> Result<Connection, StoreError> {
+        self.connect_with(patience, Plans::Once).await
+    }
+
+    async fn connect_with(
+        &self,
+        patience: Patience,
+        plans: Plans,
+    ) -> Result<Connection, StoreError> {
+        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way(patience, plans))
             .await
             .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
     }
 
-    async fn connect_either_way(&self, patience: Patience) -> Result<Connection, StoreError> {
+    async fn connect_either_way(
+        &self,
+        patience: Patience,
+        plans: Plans,
+    ) -> Result<Connection, StoreError> {
         if !self.pooled.load(Ordering::Relaxed) {
-            if let Some(direct) = self.connect_directly(patience).await? {
+            if let Some(direct) = self.connect_directly(patience, plans).await? {
                 return Ok(direct);
             }
             tracing::info!("a transaction pooler stands in front of Postgres");
@@ -170,7 +194,7 @@ impl Connector {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .connect_with(self.pinned(Patience::Long)?)
+            .connect_with(self.pinned(Patience::Long, Plans::ByValues)?)
             .await;
         let pool = pool.map_err(refused_connection)?;
         let mut listener =
@@ -183,8 +207,12 @@ impl Connector {
     }
 
     /// `None` where the settings were refused, or accepted and not applied: that is a pooler.
-    async fn connect_directly(&self, patience: Patience) -> Result<Option<Connection>, StoreError> {
-        let mut inner = match self.pinned(patience)?.connect().await {
+    async fn connect_directly(
+        &self,
+        patience: Patience,
+        plans: Plans,
+    ) -> Result<Option<Connection>, StoreError> {
+        let mut inner = match self.pinned(patience, plans)?.connect().await {
             Ok(inner) => inner,
             Err(error) if refuses_startup_parameters(&error) => return Ok(None),
             Err(error) => return Err(refused_connection(error)),
@@ -202,12 +230,12 @@ impl Connector {
         Ok(Some(Connection { inner, pooled: false, patience, lineage: None }))
     }
 
-    fn pinned(&self, patience: Patience) -> Result<PgConnectOptions, StoreError> {
+    fn pinned(&self, patience: Patience, plans: Plans) -> Result<PgConnectOptions, StoreError> {
         let lock_timeout = [("lock_timeout", patience.lock_timeout())];
         let options = self.options()?.options(PINNED).options(KEY_ORDER).options(lock_timeout);
-        Ok(match patience {
-            Patience::Long => options,
-            Patience::Short => options.options(ONE_PLAN),
+        Ok(match plans {
+            Plans::ByValues => options,
+            Plans::Once => options.options(ONE_PLAN),
         })
     }
 }

@@ -99,6 +99,11 @@ impl Run<'_> {
         }
     }
 
+    /// Whether it is a single put, and says nothing of an order.
+    pub fn is_one_plain_put(&self) -> bool {
+        self.places.len() == 1 && self.last.seq.is_none() && self.value().is_some()
+    }
+
     /// By how much the version rises, if there is anything to change.
     pub fn times(&self) -> i64 {
         i64::try_from(self.places.len()).unwrap_or(i64::MAX)

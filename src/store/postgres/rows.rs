@@ -1,6 +1,6 @@
 //! Rows of Postgres in the words of the store.
 
-use sqlx::{ColumnIndex, Row, postgres::PgRow};
+use sqlx::{ColumnIndex, Decode, Postgres, Row, Type, postgres::PgRow};
 
 use crate::{
     fence::Standing,
@@ -14,14 +14,6 @@ pub struct Found {
     pub standing: Standing,
     pub floor: Mark,
     pub value: Option<Value>,
-}
-
-impl Found {
-    /// No row.
-    pub fn nothing(floor: i64) -> Self {
-        let floor = Mark { token: floor, seq: 0 };
-        Self { standing: Standing::default(), floor, value: None }
-    }
 }
 
 /// Where the columns are that a statement selects first, if its rows are judged or read. To find each by
@@ -38,6 +30,28 @@ mod place {
     pub const VALUE: usize = 7;
     pub const CONTENT_TYPE: usize = 8;
     pub const FLOOR: usize = 9;
+}
+
+/// One of many rows of an answer, by the places of its columns. All of them have columns of the same
+/// types, so those are held against what is expected in the first one only: to do so for every value
+/// would take longer than to read it.
+#[derive(Clone, Copy)]
+pub struct Columns<'r> {
+    row: &'r PgRow,
+    is_first: bool,
+}
+
+impl<'r> Columns<'r> {
+    pub fn of(rows: &'r [PgRow]) -> impl Iterator<Item = Self> {
+        rows.iter().enumerate().map(|(number, row)| Self { row, is_first: number == 0 })
+    }
+
+    pub fn get<T: Decode<'r, Postgres> + Type<Postgres>>(
+        self,
+        place: usize,
+    ) -> Result<T, sqlx::Error> {
+        if self.is_first { self.row.try_get(place) } else { self.row.try_get_unchecked(place) }
+    }
 }
 
 /// A row that may be missing, as a left join to the floor gives it.

@@ -1,4 +1,5 @@
-//! One connection's worth of work at a time: writes (`gathered.rs`), and reads, which are here.
+//! One connection's worth of work at a time: writes (`gathered.rs`), reads (`reads.rs`), and listings,
+//! which are here.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::{
     batch::Batch,
     connection::{Connection, maybe_applied, not_applied},
     fitness, notices,
-    rows::{Found, floor_of, found, key_of, listed},
+    rows::listed,
 };
 use crate::{
     fence::Verdict,
@@ -23,23 +24,6 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// For a sign of life. It waits for no row.
 pub(super) const PING_DEADLINE: Duration = Duration::from_secs(5);
-
-/// A larger value is read by itself, so that a batch of reads stays small in memory.
-const LARGE_BYTES: i32 = 64 << 10;
-
-/// $1 key, $2 whether the value is wanted.
-const READ: &str = "
-SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
-       CASE WHEN $2 THEN r.value END AS value,
-       CASE WHEN $2 THEN r.content_type END AS content_type, f.token AS floor
-FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = $1";
-
-/// $1 keys, $2 how many bytes are too many. The floor comes with every row, and also if there is none.
-const READ_TOGETHER: &str = "
-SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
-       CASE WHEN octet_length(r.value) <= $2 THEN r.value END AS value,
-       r.content_type, f.token AS floor
-FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 const HAS_STANDBYS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
 
@@ -62,57 +46,6 @@ pub struct PostgresSession {
 impl PostgresSession {
     pub fn new(connection: Connection) -> Self {
         Self { connection }
-    }
-
-    pub(super) async fn find(&mut self, key: &Key, with_value: bool) -> Result<Found, StoreError> {
-        let row = sqlx::query(READ)
-            .bind(key.as_str())
-            .bind(with_value)
-            .persistent(self.connection.keeps_statements())
-            .fetch_one(self.connection.raw())
-            .await
-            .map_err(not_applied)?;
-        found(&row).map_err(not_applied)
-    }
-
-    async fn read_now(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
-        self.connection.begin_if_pooled().await?;
-        let found = self.find(key, true).await;
-        self.connection.end_if_pooled(&found).await?;
-        Ok(snapshot(found?))
-    }
-
-    async fn read_together_now(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
-        let names: Vec<&str> = keys.iter().map(Key::as_str).collect();
-        self.connection.begin_if_pooled().await?;
-        let rows = sqlx::query(READ_TOGETHER)
-            .bind(&names)
-            .bind(LARGE_BYTES)
-            .persistent(self.connection.keeps_statements())
-            .fetch_all(self.connection.raw())
-            .await
-            .map_err(not_applied);
-        self.connection.end_if_pooled(&rows).await?;
-        let rows = rows?;
-        let no_floor = || StoreError::Unfit("the floor is gone".into());
-        let floor = floor_of(rows.first().ok_or_else(no_floor)?).map_err(not_applied)?;
-        // They come in any order, though mostly in this one.
-        let mut by_key = Vec::with_capacity(rows.len());
-        for row in &rows {
-            by_key.extend(key_of(row).map_err(not_applied)?.map(|name| (name, row)));
-        }
-        by_key.sort_unstable_by_key(|(name, _)| *name);
-        let mut snapshots = Vec::with_capacity(keys.len());
-        for key in keys {
-            let place = by_key.binary_search_by_key(&key.as_str(), |(name, _)| *name);
-            let found = match place {
-                Ok(place) => found(by_key[place].1).map_err(not_applied)?,
-                Err(_) => Found::nothing(floor),
-            };
-            let too_large = found.standing.present && found.value.is_none();
-            snapshots.push(if too_large { self.read_now(key).await? } else { snapshot(found) });
-        }
-        Ok(snapshots)
     }
 
     /// A replay says that an earlier commit stands. That one may have been cut short in its wait for a
@@ -173,13 +106,6 @@ impl PostgresSession {
         self.connection.end_if_pooled(&rows).await?;
         rows?.iter().map(|row| listed(row).map_err(not_applied)).collect()
     }
-}
-
-fn snapshot(found: Found) -> Snapshot {
-    let Found { mut standing, floor, value } = found;
-    let own = standing.mark.token;
-    standing.mark = standing.mark.max(floor);
-    Snapshot { standing, own, value }
 }
 
 #[async_trait]
