@@ -16,6 +16,7 @@ use fencepost::{
     limits::{Bounds, Limits},
     metrics::Metrics,
     store::{Settled, Store, Unit, postgres::plan::plan, sqlite::SqliteStore},
+    threads::Threads,
     token::{Key, Mark, Token, Version},
     write::{Change, Rule, Value, Write},
 };
@@ -62,7 +63,13 @@ fn api() -> Api {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::new("never-opened.db".into()));
     let limits = engine::Limits { queue: 1, mark_cache: ByteSize::mib(1) };
     let metrics = Arc::new(Metrics::new(false, Arc::default()));
-    let engine = Arc::new(Engine::start(&store, Trust::Open, limits, metrics.clone()));
+    let engine = Arc::new(Engine::start(
+        &store,
+        Trust::Open,
+        limits,
+        metrics.clone(),
+        &Threads::only_this(),
+    ));
     Api::from(Shared {
         guarded: Guarded::new(engine, None),
         gate: None,

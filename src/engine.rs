@@ -5,6 +5,7 @@
 //! a connection: it hands its work to a lane (`writer.rs`, `reader.rs`) and waits for the answer. Work
 //! that a lane has taken is always finished, whether somebody still waits or not.
 
+mod delivery;
 mod detour;
 mod gather;
 mod link;
@@ -27,10 +28,11 @@ use std::{
 
 use async_trait::async_trait;
 use bytesize::ByteSize;
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 pub use self::trust::Trust;
 use self::{
+    delivery::Delivery,
     link::Purpose,
     marks::Marks,
     queue::Queue,
@@ -43,15 +45,16 @@ use crate::{
     metrics::{Begun, Metrics},
     rejections::{Caller, Rejections},
     store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
+    threads::{self, Threads},
     token::{Key, Token},
     write::{Rule, Write},
 };
 
-/// Lanes that read keys. More would make smaller batches.
-const KEY_READERS: usize = 2;
-
-/// All connections for reading. One is for listings: a slow one must not delay other reads.
-pub const READERS: usize = KEY_READERS + 1;
+/// How many connections read: one on each thread, and one for listings, since a slow one must not delay
+/// other reads.
+pub fn readers(threads: usize) -> usize {
+    threads + 1
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -83,16 +86,15 @@ pub struct Engine {
     /// Set once the store has been found fit to use. Until then nothing reaches it.
     open: AtomicBool,
     writers: Vec<Queue<Writing>>,
+    /// One on each thread.
     readers: Vec<Queue<Reading>>,
     lister: Queue<Reading>,
     detoured: Arc<AtomicUsize>,
-    /// Writes and reads that wait for a lane or for the store.
+    /// Writes that wait for a lane or for the store.
     writing: AtomicUsize,
-    reading: AtomicUsize,
-    /// Up to so many of each, one lane takes them all: as many as it takes at once. Two batches of
+    /// Up to so many of them, one lane takes them all: as many as it takes at once. Two batches of
     /// half the size cost Postgres and us more.
     one_lane: usize,
-    next_reader: AtomicUsize,
     marks: Arc<Marks>,
     succession: Arc<Succession>,
     trust: Trust,
@@ -106,6 +108,7 @@ impl Engine {
         trust: Trust,
         limits: Limits,
         metrics: Arc<Metrics>,
+        threads: &Threads,
     ) -> Self {
         let marks = Arc::new(Marks::new(limits.mark_cache));
         metrics.queue_limit.set(i64::try_from(limits.queue).unwrap_or(i64::MAX));
@@ -117,19 +120,27 @@ impl Engine {
             detoured: detoured.clone(),
             succession: succession.clone(),
             losses: Arc::default(),
+            delivery: Delivery::start(threads),
         };
-        let writer = |_| writer::start(store.clone(), desk.clone(), limits.queue);
-        let reader = |purpose| reader::start(store.clone(), desk.clone(), limits.queue, purpose);
+        let start_writer =
+            |on: &Handle| writer::start(store.clone(), desk.clone(), limits.queue, on);
+        let start_reader = |on: &Handle, purpose| {
+            reader::start(store.clone(), desk.clone(), limits.queue, on, purpose)
+        };
+        let runtimes: Vec<&Handle> = threads.runtimes().collect();
         Self {
             open: AtomicBool::new(false),
-            writers: (0..store.writers()).map(writer).collect(),
-            readers: (0..KEY_READERS).map(|_| reader(Purpose::Reading)).collect(),
-            lister: reader(Purpose::Patient),
+            writers: runtimes
+                .iter()
+                .cycle()
+                .take(store.writers())
+                .map(|on| start_writer(on))
+                .collect(),
+            readers: runtimes.iter().map(|on| start_reader(on, Purpose::Reading)).collect(),
+            lister: start_reader(runtimes[0], Purpose::Patient),
             detoured,
             writing: AtomicUsize::new(0),
-            reading: AtomicUsize::new(0),
             one_lane: store.gathers().min(limits.queue),
-            next_reader: AtomicUsize::new(0),
             marks,
             succession,
             trust,
@@ -206,7 +217,8 @@ impl Engine {
             self.metrics.writes.failed(begun);
             error
         };
-        self.submit(lane, Writing { unit, begun, reply }).map_err(failed)?;
+        let place = threads::place();
+        self.submit(lane, Writing { unit, begun, place, reply }).map_err(failed)?;
         // A lane answers and counts every job it has taken, unless it died with it in its hands.
         answer.await.unwrap_or_else(|_| Err(failed(lost_in_flight())))
     }
@@ -214,8 +226,7 @@ impl Engine {
     /// The newest committed state of a key.
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let on_the_way = OnTheWay::of(&self.reading);
-        self.submit(self.reader(on_the_way.before_it), Reading::Key(key, reply))?;
+        self.submit(self.reader(), Reading::Key(key, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
@@ -228,7 +239,7 @@ impl Engine {
     /// Whether the store answers, and has the right schema.
     pub async fn ping(&self) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(self.reader(0), Reading::Ping(reply))?;
+        self.submit(self.reader(), Reading::Ping(reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
     }
 
@@ -260,12 +271,9 @@ impl Engine {
         &self.writers[hash % self.writers.len()]
     }
 
-    fn reader(&self, on_the_way: usize) -> &Queue<Reading> {
-        if on_the_way < self.one_lane {
-            return &self.readers[0];
-        }
-        let next = self.next_reader.fetch_add(1, Ordering::Relaxed);
-        &self.readers[next % self.readers.len()]
+    /// That of this thread: an answer then wakes nobody on another.
+    fn reader(&self) -> &Queue<Reading> {
+        self.readers.get(threads::place()).unwrap_or(&self.readers[0])
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! # The way of a write, and the order to read in
 //!
-//! 1. [`server`] accepts the connection and bounds everything that a client can hold open.
+//! 1. [`server`] accepts the connection, gives it to one of the [`threads`], and bounds everything that a
+//!    client can hold open.
 //! 2. [`api`] turns the request into a [`write::Write`], made of the words in [`token`]; what is
 //!    not valid stops there. `api/resources.rs` is the place to begin.
 //! 3. [`engine`] refuses from memory what is surely stale, and queues the rest for a task that owns
@@ -31,6 +32,7 @@
 //! ARCHITECTURE.md says why it is so, and what must stay true.
 
 pub mod server;
+pub mod threads;
 
 pub mod api;
 pub mod auth;

@@ -10,7 +10,6 @@ mod guest;
 mod in_flight;
 #[cfg(test)]
 mod letting_go;
-mod runtime;
 mod sending;
 pub mod tls;
 mod unsent;
@@ -47,8 +46,8 @@ use self::{
     sending::Sending,
     unsent::Unsent,
 };
-pub use self::{drain::Drain, guest::Guest, runtime::runtime, tls::Tls};
-use crate::{auth::gate::Certified, limits::Line};
+pub use self::{drain::Drain, guest::Guest, tls::Tls};
+use crate::{auth::gate::Certified, limits::Line, threads::Threads};
 
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -111,6 +110,7 @@ pub async fn serve(
     answers: impl Answers,
     limits: Limits,
     drain: Drain,
+    threads: Threads,
 ) {
     let activity = Arc::new(Activity::default());
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -148,8 +148,13 @@ pub async fn serve(
         let (activity, limits) = (activity.clone(), limits.clone());
         // A token of its own: they would all contend for the lock of one, at every request.
         let (drain, stopping) = (drain.clone(), stopping.child_token());
-        connections.spawn(async move {
+        let seat = threads.seat();
+        let Ok(stream) = stream.into_std() else { continue };
+        let runtime = seat.runtime.clone();
+        let serving = async move {
             let peer = Peer(address);
+            // On the thread that will serve it, so that it is this one that is woken.
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
             let stream = prepared(stream, &limits);
             match tls {
                 None => {
@@ -165,8 +170,9 @@ pub async fn serve(
                     }
                 }
             }
-            drop(place);
-        });
+            drop((place, seat));
+        };
+        connections.spawn_on(serving, &runtime);
     }
     drop(listener);
     let_go(connections, stopping, &drain).await;

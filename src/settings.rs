@@ -162,7 +162,7 @@ pub struct Settings {
     )]
     pub queue: u32,
 
-    /// Threads that serve; 0 for half as many as there are processors, and at least one. What runs beside
+    /// Threads that serve; 0 for half as many as there are processors, but both of two. What runs beside
     /// it, an application or the database, needs some too
     #[arg(
         long,
@@ -357,10 +357,20 @@ impl Settings {
     }
 }
 
-/// Half of the processors. Threads that wake each other cost more than they bring, until one is too
-/// busy: on two processors, beside a database, one of them does a tenth more than two.
+/// Half of the processors, since what runs beside needs some too; but two where there are two. They take
+/// nothing from each other (`threads.rs`), and which of them is awake is for the kernel to say.
 pub fn threads_by_default() -> usize {
-    thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
+    thread::available_parallelism().map_or(1, |all| half_but_two(all.get()))
+}
+
+fn half_but_two(processors: usize) -> usize {
+    processors.div_ceil(2).max(processors.min(2))
+}
+
+#[cfg(test)]
+#[test]
+fn half_of_the_processors_serve_but_two_where_there_are_two() {
+    assert_eq!([1, 2, 3, 4, 5, 8, 64].map(half_but_two), [1, 2, 2, 2, 3, 4, 32]);
 }
 
 /// As [`Settings::open_authority`] has opened it.

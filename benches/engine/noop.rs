@@ -12,11 +12,12 @@ use axum::{
 use fencepost::{
     api::FENCING_MARK,
     server::{self, Answers, Drain},
+    threads::Threads,
 };
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
-pub async fn serve() {
+pub async fn serve(threads: Threads) {
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = TcpListener::bind(anywhere).await.expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
@@ -28,7 +29,7 @@ pub async fn serve() {
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
-    server::serve(listener, None, Nothing, limits, Drain::never()).await;
+    server::serve(listener, None, Nothing, limits, Drain::never(), threads).await;
 }
 
 #[derive(Clone)]

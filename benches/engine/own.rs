@@ -6,7 +6,7 @@ use std::{
     process::{Child, Stdio},
 };
 
-use fencepost::{server, settings};
+use fencepost::{settings, threads::Threads};
 
 use super::{
     it::harness::{bound_command, spawn_bound_to_us},
@@ -59,8 +59,9 @@ pub fn serve_if_asked() {
     match arguments[..] {
         // The same threads as the program itself has.
         [NOOP] => {
-            let runtime = server::runtime(settings::threads_by_default());
-            runtime.expect("a runtime").block_on(noop::serve());
+            let started = Threads::start(settings::threads_by_default());
+            let (runtime, threads) = started.expect("threads");
+            runtime.block_on(noop::serve(threads));
         }
         // As anybody gets who does not ask.
         [PLAIN, database] => {

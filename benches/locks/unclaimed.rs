@@ -25,6 +25,7 @@ use fencepost::{
         Audit, Compacted, Listed, LockNews, LockTable, Memory, Page, Plan, Recalled, Remembered,
         Schema, Session, Settled, Sighting, Snapshot, Store, StoreError, Tokens, Unit,
     },
+    threads::Threads,
     token::{Key, Mark},
     write::Rule,
 };
@@ -71,7 +72,8 @@ pub async fn serve(etcd: &str) {
     let limits = engine::Limits { queue: 1024, mark_cache: ByteSize::mib(16) };
     let metrics = Arc::new(Metrics::new(true, Arc::default()));
     let trust = Trust::Bounded(authority.clone());
-    let engine = Arc::new(Engine::start(&store, trust, limits, metrics.clone()));
+    let engine =
+        Arc::new(Engine::start(&store, trust, limits, metrics.clone(), &Threads::only_this()));
     engine.open();
     let (_never_begins, drain) = Drain::new(Duration::from_secs(1));
     let limits = Arc::new(Limits::new(Bounds::default(), None, engine.metrics().clone()));
@@ -98,7 +100,7 @@ pub async fn serve(etcd: &str) {
         header_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(30),
     };
-    server::serve(listener, None, public, limits, drain).await;
+    server::serve(listener, None, public, limits, drain, Threads::only_this()).await;
 }
 
 /// Says yes to every claim, and keeps in memory what is remembered of etcd.

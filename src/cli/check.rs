@@ -11,8 +11,7 @@ use clap::Args;
 use self::report::Report;
 use super::{block_on, exit::Failure, output::Format};
 use crate::{
-    authority,
-    engine::READERS,
+    authority, engine,
     finding::{Finding, Grade, Subject},
     settings::{AuthorityUrl, Settings, StoreUrl},
     store::Plan,
@@ -60,7 +59,10 @@ impl Check {
             AuthorityUrl::Store => store.lock_tables() + 1,
         };
         let keeps_rejections = self.settings.rejections.keep().is_some();
-        let connections = store.writers() + READERS + for_locks + usize::from(keeps_rejections);
+        let connections = store.writers()
+            + engine::readers(self.settings.threads())
+            + for_locks
+            + usize::from(keeps_rejections);
         let plan = Plan { migrates, connections, keeps_rejections };
 
         let mut findings = settings::examine(&self.settings, &url, &authority, trust);

@@ -23,6 +23,7 @@ use crate::{
     settings::{Exposure, LockService, Settings, StoreUrl},
     spans::{self, Spans},
     store::{Store, StoreError},
+    threads::Threads,
 };
 
 /// What was held by a connection is released, even if nothing is left of the drain by then.
@@ -57,13 +58,13 @@ impl Serve {
             );
         }
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
-        let runtime = server::runtime(self.settings.threads())
+        let (runtime, threads) = Threads::start(self.settings.threads())
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
         // An authority has tasks of its own, and they need a runtime to live in.
         let inside = runtime.enter();
         let lock_service = self.settings.open_authority(&store).map_err(Failure::settings)?;
         drop(inside);
-        let served = runtime.block_on(serve(self.settings, &url, store, lock_service));
+        let served = runtime.block_on(serve(self.settings, &url, store, lock_service, threads));
         // Dropped, it would wait for a thread that may be looking up a name that nobody knows.
         runtime.shutdown_background();
         served
@@ -75,13 +76,9 @@ async fn serve(
     url: &StoreUrl,
     store: Arc<dyn Store>,
     LockService { authority, grantees, trust }: LockService,
+    threads: Threads,
 ) -> Result<(), Failure> {
-    let about = About {
-        version: env!("CARGO_PKG_VERSION"),
-        store: url.to_string(),
-        authority: settings.authority_url().map_err(Failure::settings)?.to_string(),
-        trust: settings.trust_level().map_err(Failure::settings)?.name(),
-    };
+    let about = about(&settings, url)?;
     // Signals are caught from here on, so that none is lost while starting.
     let mut stop = Stop::new()?;
     let public = bind("--listen", settings.listen).await?;
@@ -96,6 +93,7 @@ async fn serve(
         trust,
         engine::Limits { queue: settings.queue as usize, mark_cache: settings.mark_cache.0 },
         metrics.clone(),
+        &threads,
     ));
     let (drain_starter, drain) = Drain::new(settings.drain.0);
     let each_identity = access.gate.is_some().then(|| settings.limits.for_each_identity());
@@ -141,10 +139,11 @@ async fn serve(
     let admin = admin::router(admin, api.clone());
     let api = Public::new(api, metrics);
     let for_operators = for_connections.clone();
-    let public =
-        tokio::spawn(server::serve(public, access.tls, api, for_connections, drain.clone()));
+    let public = server::serve(public, access.tls, api, for_connections, drain.clone(), threads);
+    let public = tokio::spawn(public);
     // Probes are answered to the very end, however busy the public side is.
-    let private = server::serve(private, access.admin_tls, admin, for_operators, Drain::never());
+    let (never, here) = (Drain::never(), Threads::only_this());
+    let private = server::serve(private, access.admin_tls, admin, for_operators, never, here);
     let private = tokio::spawn(private);
 
     // Until the store is found fit, requests are answered with 503. So a database that is late
@@ -180,6 +179,15 @@ async fn serve(
     }
     private.abort();
     Ok(())
+}
+
+fn about(settings: &Settings, url: &StoreUrl) -> Result<About, Failure> {
+    Ok(About {
+        version: env!("CARGO_PKG_VERSION"),
+        store: url.to_string(),
+        authority: settings.authority_url().map_err(Failure::settings)?.to_string(),
+        trust: settings.trust_level().map_err(Failure::settings)?.name(),
+    })
 }
 
 fn limits_of_connections(

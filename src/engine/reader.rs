@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
+use tokio::{runtime::Handle, sync::mpsc};
 
 use super::{
     EngineError,
@@ -27,13 +27,14 @@ pub fn start(
     store: Arc<dyn Store>,
     desk: Desk,
     capacity: usize,
+    on: &Handle,
     purpose: Purpose,
 ) -> Queue<Reading> {
     let (queue, jobs) = Queue::new(capacity);
     let at_once = store.gathers();
     let link = Link::new(store, purpose, desk.succession, desk.losses);
     let reader = Reader { link, marks: desk.marks, at_once };
-    tokio::spawn(reader.run(jobs));
+    on.spawn(reader.run(jobs));
     queue
 }
 

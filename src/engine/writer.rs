@@ -7,7 +7,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
+use tokio::{runtime::Handle, sync::mpsc};
 
 use super::{
     EngineError,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::store::Store;
 
-pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Writing> {
+pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize, on: &Handle) -> Queue<Writing> {
     let (queue, jobs) = Queue::new(capacity);
     let writer = Writer {
         gathers: store.gathers(),
@@ -27,7 +27,7 @@ pub fn start(store: Arc<dyn Store>, desk: Desk, capacity: usize) -> Queue<Writin
         link: Link::new(store, Purpose::Shared, desk.succession.clone(), desk.losses.clone()),
         desk,
     };
-    tokio::spawn(writer.run(jobs));
+    on.spawn(writer.run(jobs));
     queue
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     EngineError,
+    delivery::{Delivery, Told},
     link::{Link, Losses},
     marks::Marks,
     queue::{Reply, Waiting},
@@ -21,6 +22,8 @@ use crate::{
 pub struct Writing {
     pub unit: Unit,
     pub begun: Begun,
+    /// The place of the thread on which somebody waits.
+    pub place: usize,
     pub reply: Reply<Settled>,
 }
 
@@ -33,6 +36,7 @@ pub struct Desk {
     pub detoured: Arc<AtomicUsize>,
     pub succession: Arc<Succession>,
     pub losses: Arc<Losses>,
+    pub delivery: Delivery,
 }
 
 impl Desk {
@@ -51,9 +55,9 @@ impl Desk {
         let mut askers = Vec::with_capacity(taken.len());
         for waiting in taken {
             // The unit must be seen as one of a slice, and be given back if it has to wait.
-            let (since, Writing { unit, begun, reply }) = waiting.take_apart();
+            let (since, Writing { unit, begun, place, reply }) = waiting.take_apart();
             units.push(unit);
-            askers.push((since, begun, reply));
+            askers.push((since, begun, place, reply));
         }
         let answers = match link.session().await {
             Ok(session) => {
@@ -82,7 +86,9 @@ impl Desk {
         };
         debug_assert_eq!(answers.len(), units.len(), "every unit has an answer of its own");
         let mut blocked = Vec::new();
-        for ((unit, answer), (since, begun, reply)) in units.into_iter().zip(answers).zip(askers) {
+        let mut told = Vec::with_capacity(units.len());
+        for ((unit, answer), asker) in units.into_iter().zip(answers).zip(askers) {
+            let (since, begun, place, reply) = asker;
             match &answer {
                 Ok(settled) => {
                     let raised = self.marks.learn(&unit, settled);
@@ -90,7 +96,7 @@ impl Desk {
                     self.metrics.writes.settled_by_store(begun, &unit, settled);
                 }
                 Err(StoreError::Locked) => {
-                    blocked.push(Waiting::since(since, Writing { unit, begun, reply }));
+                    blocked.push(Waiting::since(since, Writing { unit, begun, place, reply }));
                     continue;
                 }
                 Err(error) => {
@@ -100,9 +106,9 @@ impl Desk {
             }
             // Its body counts no longer than it is answered.
             drop(unit);
-            // Whoever asked may have hung up. The write stands all the same.
-            let _ = reply.send(answer.map_err(EngineError::from));
+            told.push(Told { place, reply, answer: answer.map_err(EngineError::from) });
         }
+        self.delivery.hand_over(told);
         if let Some(batch) = batch {
             batch.settled();
         }

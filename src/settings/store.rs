@@ -33,7 +33,8 @@ pub struct StoreSettings {
     #[arg(long, env = "FENCEPOST_STORE_PASSWORD_FILE", value_name = "FILE", help_heading = STORE)]
     pub store_password_file: Option<PathBuf>,
 
-    /// Connections for writing to Postgres; more of them make smaller batches. Three more are for reading
+    /// Connections for writing to Postgres; more of them make smaller batches. One more reads for each
+    /// thread, and one lists
     #[arg(
         long,
         env = "FENCEPOST_STORE_CONNECTIONS",

@@ -100,7 +100,9 @@ async fn connections_are_named_and_bounded() {
     const FOR_THE_AUDIT: usize = 1;
     let url = postgres::database().await;
     // One connection does for as many writes as one queue holds. It takes more at once to need all.
-    let flags = ["--store-connections", &WRITERS.to_string(), "--queue", "4"];
+    let threads = READERS.to_string();
+    let flags =
+        ["--store-connections", &WRITERS.to_string(), "--queue", "4", "--threads", &threads];
     let server = Fencepost::start(&url, &flags);
     server.wait_until_ready().await;
     let client = server.client();

@@ -11,7 +11,8 @@ use crate::harness::{blocker::Blocker, fencepost::Fencepost, http::answer, store
 #[tokio::test]
 async fn reads_that_come_together_are_answered_together() {
     let store = TestStore::postgres().await;
-    let server = Fencepost::on(&store).await;
+    // One thread has one lane for reads.
+    let server = Fencepost::with(&store, &["--threads", "1"]).await;
     let client = server.client();
     let large = "l".repeat(300 << 10);
     for number in 0..10 {
@@ -24,7 +25,6 @@ async fn reads_that_come_together_are_answered_together() {
     let blocker = Blocker::holding(&store.url, everything).await;
     let read = |key: &str| tokio::spawn(answer(client.read(key)));
     let first = [read("key/0"), read("key/0")];
-    // So few reads take one lane.
     blocker.until_waiting(1).await;
     let reads: Vec<_> = (0..30).map(|number| read(&format!("key/{}", number % 10))).collect();
     let odd = [read("large"), read("claimed"), read("nothing"), read("large")];

@@ -26,7 +26,7 @@ fn fenced_read(number: usize) -> Unit {
 
 fn submit(queue: &Queue<Writing>, unit: Unit) {
     let begun = Begun::now(&unit);
-    queue.submit(Writing { unit, begun, reply: oneshot::channel().0 }).unwrap();
+    queue.submit(Writing { unit, begun, place: 0, reply: oneshot::channel().0 }).unwrap();
 }
 
 fn keys(taken: &[Waiting<Writing>]) -> Vec<usize> {
@@ -87,7 +87,7 @@ async fn a_full_queue_says_so_and_drops_nothing_that_it_took() {
     }
     let unit = put(3, 1);
     let begun = Begun::now(&unit);
-    let refused = queue.submit(Writing { unit, begun, reply: oneshot::channel().0 });
+    let refused = queue.submit(Writing { unit, begun, place: 0, reply: oneshot::channel().0 });
     assert!(matches!(refused, Err(crate::engine::EngineError::Overloaded)));
     assert_eq!(queue.depth(), 3);
     assert_eq!(keys(&next(&mut jobs, 256).await), [0, 1, 2]);

@@ -13,7 +13,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::post,
 };
-use fencepost::server::{Drain, Limits, serve};
+use fencepost::{
+    server::{Drain, Limits, serve},
+    threads::Threads,
+};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
     common::v1::{KeyValue, any_value::Value},
@@ -76,7 +79,7 @@ impl Collector {
             header_timeout: PATIENCE,
             write_timeout: PATIENCE,
         };
-        tokio::spawn(serve(listener, None, router, limits, Drain::never()));
+        tokio::spawn(serve(listener, None, router, limits, Drain::never(), Threads::only_this()));
         Self { url, desk }
     }
 

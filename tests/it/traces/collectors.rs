@@ -1,6 +1,6 @@
 //! A collector that is away, or slow, or about to miss the end: never in the way of a write.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use nix::sys::signal::Signal;
@@ -96,6 +96,10 @@ async fn the_last_spans_are_sent_before_the_end() {
     let mut server = Fencepost::with(&store, &["--otlp-endpoint", &collector.url]).await;
     assert_eq!(traced(&server.client(), "k", 9, TRACE).await.status, 201);
     server.signal(Signal::SIGTERM);
+    // The collector is on this thread, and must be able to answer meanwhile.
+    while server.is_running() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(server.wait().code(), Some(0));
     named(&collector.trace(TRACE, 5).await, "statement");
 }
