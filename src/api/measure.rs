@@ -55,9 +55,6 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
         Ok(()) => route::answer(api, route, request).await,
         Err(problem) => Err(problem),
     };
-    if answer.is_err() {
-        give_way().await;
-    }
     let mut malformed = None;
     if let Some(Asked::Write(op)) = asked {
         answer = answer.map_err(|problem| match bad_input(problem.kind()) {
@@ -97,6 +94,10 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     }
     if let Some(visit) = visit {
         visit.answered(&response, problem);
+    }
+    // Last of all: a client that hangs up now has been counted.
+    if problem.is_some() {
+        give_way().await;
     }
     response
 }

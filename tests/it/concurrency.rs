@@ -17,7 +17,7 @@ use crate::harness::{
 const AT_ONCE: usize = 64;
 
 /// Two fenceposts on one database, and a client for each. One has a single thread and the other several,
-/// which share their work in another way.
+/// which write by one lane.
 struct Pair {
     _servers: [Fencepost; 2],
     clients: [Client; 2],
