@@ -73,7 +73,7 @@ mod tests {
         let (batch, answers): (Vec<_>, Vec<_>) = (0..30)
             .map(|number| {
                 let (reply, answer) = oneshot::channel();
-                // The last of them are on a thread that is not there.
+                // One in four is on a thread that is not there.
                 let told = Told { place: number % 4, reply, answer: Err(StoreError::Busy.into()) };
                 (told, answer)
             })
