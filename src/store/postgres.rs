@@ -19,6 +19,7 @@ mod lock_table;
 mod locked;
 mod look;
 mod memory;
+mod newcomers;
 pub mod notices;
 pub mod plan;
 mod reads;

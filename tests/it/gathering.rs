@@ -187,6 +187,86 @@ async fn every_kind_of_write_can_be_in_one_batch() {
     assert_eq!(rows, 0, "a refused write leaves no row behind");
 }
 
+/// Twice, since after the first new keys others are expected.
+#[tokio::test]
+async fn new_keys_and_old_ones_share_a_batch() {
+    let gathering = Gathering::new().await;
+    let client = &gathering.client;
+    assert_eq!(answer(client.put("old", 5, "before")).await.status, 201);
+    for round in 1..=2 {
+        let new = |name: &str| format!("{name}/{round}");
+        let requests = vec![
+            client.put("old", 5, "after"),
+            client.put(&new("new"), 5, "after"),
+            client.put(&new("twice"), 5, "one"),
+            client.put(&new("twice"), 5, "other"),
+            client.put(&new("seq"), 5, "after").header("X-Fencing-Seq", 1),
+            client.put(&new("absent"), 5, "after").header("If-None-Match", "*"),
+            client.put("old", 4, "stale"),
+            client.put(&new("version"), 5, "after").header("If-Match", "\"1\""),
+            client.delete(&new("delete"), 5),
+            client.claim(&new("claim"), 5),
+            client.read(&new("read")).header("X-Fencing-Token", 5),
+            client.put("warm", 1, "existing").header("If-None-Match", "*"),
+        ];
+        let done = gathering.together(requests).await;
+        let statuses: Vec<u16> = done.iter().map(|done| done.status).collect();
+        let expected = [200, 201, 201, 200, 201, 201, 409, 412, 204, 200, 404, 412];
+        // Whichever of the two came first, it has created the key.
+        let mut twice = [(statuses[2], version(&done[2])), (statuses[3], version(&done[3]))];
+        twice.sort_unstable();
+        assert_eq!(twice, [(200, 2), (201, 1)]);
+        for (number, (status, expected)) in statuses.into_iter().zip(expected).enumerate() {
+            let is_twice = [2, 3].contains(&number);
+            assert!(is_twice || status == expected, "{number}: {}", done[number].text());
+        }
+        assert_eq!(version(&done[0]), 1 + round);
+        for key in ["new", "twice", "seq", "absent", "version", "delete", "claim", "read"] {
+            assert_eq!(client.mark(&new(key)).await.0, 5, "{key}");
+        }
+        assert_eq!(answer(client.read(&new("new"))).await.text(), "after");
+        let replay = client.put(&new("seq"), 5, "after").header("X-Fencing-Seq", 1);
+        let replay = answer(replay).await;
+        assert_eq!((replay.status, replay.header("x-fencing-replay")), (201, Some("true")));
+    }
+}
+
+/// Each claims its key, and gets the value as it is under the claim.
+#[tokio::test]
+async fn fenced_reads_that_come_together_claim_and_read() {
+    let gathering = Gathering::new().await;
+    let client = &gathering.client;
+    let large = "v".repeat(200_000);
+    assert_eq!(answer(client.put("large", 5, "").body(large.clone())).await.status, 201);
+    for number in 0..10 {
+        let body = format!("value {number}");
+        let put = client.put(&format!("key/{number}"), 5, "").body(body);
+        assert_eq!(answer(put.header("Content-Type", "text/x-test")).await.status, 201);
+    }
+    assert_eq!(answer(client.put("newer", 9, "x")).await.status, 201);
+    let read = |key: &str, token: i64| client.read(key).header("X-Fencing-Token", token);
+    // Above the mark, at the mark, and beside writes, which take them along.
+    for (token, beside) in [(6, false), (6, false), (7, true)] {
+        let mut requests: Vec<_> =
+            (0..10).map(|number| read(&format!("key/{number}"), token)).collect();
+        requests.extend([read("large", token), read("absent", token), read("newer", token)]);
+        if beside {
+            requests.push(client.put("beside", token, "x"));
+        }
+        let done = gathering.together(requests).await;
+        for (number, read) in done[..10].iter().enumerate() {
+            assert_eq!((read.status, read.text()), (200, format!("value {number}")));
+            assert_eq!(read.header("content-type"), Some("text/x-test"));
+            assert_eq!(read.header("etag"), Some("\"1\""));
+            assert_eq!(read.header("x-fencing-mark"), Some(token.to_string().as_str()));
+            assert_eq!(client.mark(&format!("key/{number}")).await, (token, 0));
+        }
+        assert_eq!((done[10].status, done[10].text()), (200, large.clone()));
+        assert_eq!((done[11].status, client.mark("absent").await), (404, (token, 0)));
+        assert_eq!((done[12].status, client.mark("newer").await), (409, (9, 0)));
+    }
+}
+
 #[tokio::test]
 async fn a_floor_that_rises_under_a_batch_is_seen_by_it() {
     let gathering = Gathering::new().await;
@@ -213,7 +293,7 @@ async fn a_floor_that_rises_under_a_batch_is_seen_by_it() {
     }
 }
 
-/// Both take the same keys, in batches that overlap in every way.
+/// Both take the same keys, some of them new in every round, in batches that overlap in every way.
 #[tokio::test]
 async fn two_fenceposts_batches_do_not_deadlock() {
     let store = TestStore::postgres().await;
@@ -223,7 +303,11 @@ async fn two_fenceposts_batches_do_not_deadlock() {
         let requests = (0..160_usize).map(|number| {
             let client = &clients[number % 2];
             let key = if number % 4 < 2 { number / 4 } else { 40 - number / 4 };
-            let put = client.put(&format!("k/{key:02}"), 1, "x");
+            let name = match number % 3 {
+                0 => format!("k/{key:02}/{round}"),
+                _ => format!("k/{key:02}"),
+            };
+            let put = client.put(&name, 1, "x");
             answer(match (number + round) % 5 {
                 0 => put.header("X-Fencing-Scope", format!("k/{:02}", 40 - key)),
                 _ => put,

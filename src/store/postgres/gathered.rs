@@ -1,9 +1,10 @@
 //! What came together is settled together, and answered as if it had come one by one.
 //!
-//! 1. Plain writes of distinct keys: one conditional statement (`runs.rs`), which commits.
+//! 1. Writes of distinct keys, and claims that came with them: one conditional statement (`runs.rs`),
+//!    which commits.
 //! 2. Whatever it did not write, and everything else: one look without locks (`look.rs`). What
 //!    changes nothing is answered by it, so a zombie takes no lock that the live holder needs.
-//! 3. Plain writes of keys that have no row: one insert, which commits.
+//! 3. Writes of keys that have no row, and claims that do raise a mark: one statement, which commits.
 //! 4. The rest: all their rows locked in key order, judged in memory, one commit (`locked.rs`).
 //!
 //! A key is in one of these parts with all its units, so their order is kept.
@@ -13,7 +14,12 @@
 
 use futures_util::{FutureExt, future::BoxFuture};
 
-use super::{batch::Batch, plan::plan, session::PostgresSession};
+use super::{
+    batch::Batch,
+    plan::{Run, plan},
+    runs::Rows,
+    session::PostgresSession,
+};
 use crate::store::StoreError;
 
 /// Attempts at a transaction that Postgres aborts to break a deadlock.
@@ -48,6 +54,7 @@ impl PostgresSession {
                     StoreError::Conflict if attempts < ATTEMPTS => {}
                     StoreError::Busy if !blocked => {
                         blocked = true;
+                        self.newcomers.expect_none();
                         self.set_aside_what_is_blocked(batch, &rest).await?;
                     }
                     StoreError::Busy => {
@@ -79,14 +86,22 @@ impl PostgresSession {
         places: &[usize],
     ) -> Result<(), StoreError> {
         let mut runs = plan(batch.units, places).runs;
-        self.update_runs(batch, &runs).await?;
+        // Claims alone begin with the look. Most are fenced reads, under a token that their key has seen.
+        if !runs.iter().all(Run::is_claim) {
+            self.write_runs(batch, &runs, self.newcomers.rows()).await?;
+        }
         let rest = batch.unanswered(places);
         if rest.is_empty() {
             return Ok(());
         }
         let ledger = self.settle_by_look(batch, &rest).await?;
-        runs.retain(|run| !batch.is_answered(run.places[0]) && !ledger.is_stored(run.key()));
-        self.insert_runs(batch, &runs).await?;
+        runs.retain(|run| {
+            let is_left = !batch.is_answered(run.places[0]);
+            is_left && (run.is_claim() || !ledger.is_stored(run.key()))
+        });
+        let all_there = runs.iter().all(|run| ledger.is_stored(run.key()));
+        let rows = if all_there { Rows::There } else { Rows::PerhapsNot };
+        self.write_runs(batch, &runs, rows).await?;
         let rest = batch.unanswered(&rest);
         self.settle_locked(batch, &rest).await
     }

@@ -1,9 +1,9 @@
 //! Which of the writes that came together can share one statement.
 //!
-//! A *run* is one row of that statement: one plain write of a key, or several plain puts of it under
-//! one token, of which the last one's value stays and each has a version of its own. Whatever else
-//! is asked of a key (another token, a scope, a precondition), all of that key's units are left to
-//! the locked path, so that they are judged in the order in which they came.
+//! A *run* is one row of that statement: the only write or claim of a key, or several plain puts of it
+//! under one token, of which the last one's value stays and each has a version of its own. Where more
+//! than that is asked of a key (two tokens, a scope, one write of several that stand or fall together),
+//! all of its units are left to the locked path, so that they are judged in the order in which they came.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::{
     fence::{Judgement, Standing, Verdict},
     store::{Settled, Unit},
     token::{Key, Mark, Version},
-    write::{Change, Digest, Rule, Value, Write},
+    write::{Change, Digest, Precondition, Rule, Value, Write},
 };
 
 #[derive(Debug, Default)]
@@ -26,8 +26,20 @@ pub struct Plan<'a> {
 pub struct Run<'a> {
     /// The last of its writes: what the row will hold.
     last: &'a Write,
+    /// Whether its value is wanted back. It is a claim then.
+    read_back: bool,
     /// The places of its units, in order.
     pub places: Vec<usize>,
+}
+
+/// The row of a run once the statement has written it.
+pub struct Written {
+    pub version: i64,
+    /// Whether the first of the run found no value.
+    pub created: bool,
+    pub present: bool,
+    /// Where it is wanted back.
+    pub value: Option<Value>,
 }
 
 /// Plans for the units at these places.
@@ -36,7 +48,7 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
     let mut candidates: Vec<(&Write, usize)> = Vec::with_capacity(places.len());
     let mut taken: HashSet<&Key> = HashSet::new();
     for &place in places {
-        if let Some(write) = plain_write(&units[place]) {
+        if let Some(write) = concerns_one_row(&units[place]) {
             candidates.push((write, place));
         } else {
             taken.extend(units[place].keys());
@@ -47,11 +59,12 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
     candidates.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
     for of_one_key in candidates.chunk_by(|(one, _), (other, _)| one.key == other.key) {
         let places = of_one_key.iter().map(|(_, place)| *place);
-        let (last, _) = of_one_key[of_one_key.len() - 1];
+        let (last, place) = of_one_key[of_one_key.len() - 1];
         if taken.contains(&last.key) || !can_be_a_run(of_one_key) {
             plan.others.extend(places);
         } else {
-            plan.runs.push(Run { last, places: places.collect() });
+            let read_back = units[place].is_fenced_read();
+            plan.runs.push(Run { last, read_back, places: places.collect() });
         }
     }
     plan.others.sort_unstable();
@@ -59,23 +72,25 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
 }
 
 /// The only write of a unit, if a condition on its own row is all that it takes to judge it.
-fn plain_write(unit: &Unit) -> Option<&Write> {
+fn concerns_one_row(unit: &Unit) -> Option<&Write> {
     let [write] = unit.writes() else { return None };
-    let ordered_or_at_least = write.seq.is_some() || write.rule == Rule::AtLeast;
-    let plain = write.scope.is_none()
-        && write.precondition.is_none()
-        && write.change != Change::Claim
-        && ordered_or_at_least;
-    plain.then_some(write)
+    write.scope.is_none().then_some(write)
 }
 
 /// Either all of these writes pass the fence, or what becomes of them is not the statement's to say.
 fn can_be_a_run(writes: &[(&Write, usize)]) -> bool {
     let [(first, _), more @ ..] = writes else { return false };
-    let plain_put = |write: &Write| write.seq.is_none() && matches!(write.change, Change::Put(_));
     more.is_empty()
-        || plain_put(first)
-            && more.iter().all(|(write, _)| plain_put(write) && write.token == first.token)
+        || is_plain_put(first)
+            && more.iter().all(|(write, _)| is_plain_put(write) && write.token == first.token)
+}
+
+/// Whether it passes wherever another one of its token has just passed.
+fn is_plain_put(write: &Write) -> bool {
+    matches!(write.change, Change::Put(_))
+        && write.seq.is_none()
+        && write.precondition.is_none()
+        && write.rule == Rule::AtLeast
 }
 
 impl Run<'_> {
@@ -99,9 +114,32 @@ impl Run<'_> {
         }
     }
 
-    /// Whether it is a single put, and says nothing of an order.
+    /// Whether it is a single put, of which nothing else is asked.
     pub fn is_one_plain_put(&self) -> bool {
-        self.places.len() == 1 && self.last.seq.is_none() && self.value().is_some()
+        self.places.len() == 1 && is_plain_put(self.last)
+    }
+
+    pub fn is_claim(&self) -> bool {
+        self.last.change == Change::Claim
+    }
+
+    /// Whether its value is wanted back; `None` unless it is a claim.
+    pub fn claim(&self) -> Option<bool> {
+        self.is_claim().then_some(self.read_back)
+    }
+
+    /// Whether its token must be above the mark, if there is no seq to order it. A claim that finds its
+    /// token there already changes nothing, whatever the rule then says of it.
+    pub fn must_rise(&self) -> bool {
+        self.is_claim() || self.last.rule == Rule::Above
+    }
+
+    /// The version that it was meant for, below 0 where that is no value at all.
+    pub fn expected(&self) -> Option<i64> {
+        self.last.precondition.map(|precondition| match precondition {
+            Precondition::Version(version) => version.get(),
+            Precondition::Absent => -1,
+        })
     }
 
     /// By how much the version rises, if there is anything to change.
@@ -109,23 +147,22 @@ impl Run<'_> {
         i64::try_from(self.places.len()).unwrap_or(i64::MAX)
     }
 
-    /// Every unit's own answer, once the statement has written the row. `version` is what it has now;
-    /// `created`, whether the first of the run found no value.
-    pub fn accepted(&self, version: i64, created: bool) -> impl Iterator<Item = (usize, Settled)> {
+    /// Every unit's own answer, once the statement has written the row.
+    pub fn accepted(&self, written: Written) -> impl Iterator<Item = (usize, Settled)> {
+        let Written { version, created, present, mut value } = written;
         let (mark, digest) = (self.mark(), self.digest());
-        let present = self.value().is_some();
         let before = version - self.times();
         (1..).zip(&self.places).map(move |(number, &place)| {
             let standing = Standing {
                 mark,
-                version: Version::from_stored(if present { before + number } else { version }),
+                version: Version::from_stored(before + number),
                 present,
                 created: created && number == 1,
                 digest,
             };
             // It was written, so the token was at or above every mark, and is the mark now.
             let judgement = Judgement { verdict: Verdict::Accepted, key: standing, guard: mark };
-            (place, Settled::Applied { judgements: vec![judgement], value: None })
+            (place, Settled::Applied { judgements: vec![judgement], value: value.take() })
         })
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::{
     batch::Batch,
     connection::{Connection, maybe_applied, not_applied},
-    fitness, notices,
+    fitness,
+    newcomers::Newcomers,
+    notices,
     rows::listed,
 };
 use crate::{
@@ -41,11 +43,12 @@ ORDER BY key LIMIT $4";
 
 pub struct PostgresSession {
     pub(super) connection: Connection,
+    pub(super) newcomers: Newcomers,
 }
 
 impl PostgresSession {
     pub fn new(connection: Connection) -> Self {
-        Self { connection }
+        Self { connection, newcomers: Newcomers::default() }
     }
 
     /// A replay says that an earlier commit stands. That one may have been cut short in its wait for a

@@ -3,13 +3,14 @@
 //! `UPDATE … WHERE` waits for a locked row and then judges its newest version, so a write that
 //! waited behind a higher token comes out stale. It costs a refused write neither a lock nor a
 //! transaction id. If it wrote nothing, it is sent once more with an `INSERT` beside it, which runs
-//! only where the statement's snapshot has no row, and yields to whoever inserted first. If neither
+//! only where the statement's snapshot has no row, and yields to whoever inserted first. (Where new
+//! keys are expected, that comes first.) If neither
 //! wrote, nothing was changed, and a read of the row explains why; the rare cases that the read cannot
 //! settle go on to the locked path.
 
 use sqlx::Row;
 
-use super::{connection::maybe_applied, rows::value_named, session::PostgresSession};
+use super::{connection::maybe_applied, rows::value_named, runs::Rows, session::PostgresSession};
 use crate::{
     fence::{self, Judgement, Standing, Verdict},
     store::{Settled, StoreError},
@@ -52,7 +53,8 @@ const WRITE: &str = concat!(
     ON CONFLICT (key) DO NOTHING
     RETURNING version, created
 )
-SELECT version, created FROM updated UNION ALL SELECT version, created FROM inserted"
+SELECT version, created, false AS is_new FROM updated
+UNION ALL SELECT version, created, true FROM inserted"
 );
 
 /// $1 key, $2 token, $3 seq or 0, $4 digest, $5 whether the value is wanted back.
@@ -113,7 +115,8 @@ impl PostgresSession {
         value: Option<&Value>,
     ) -> Result<Option<Settled>, StoreError> {
         // Most keys that are written are there, and the plain statement costs Postgres a tenth less.
-        if write.precondition != Some(Precondition::Absent) {
+        let expects_none = write.precondition == Some(Precondition::Absent);
+        if !expects_none && self.newcomers.rows() == Rows::There {
             let updated = self.put_or_delete_by(UPDATE, write, value).await?;
             if updated.is_some() {
                 return Ok(updated);
@@ -149,6 +152,9 @@ impl PostgresSession {
             .await
             .map_err(maybe_applied)?;
         let Some(row) = row else { return Ok(None) };
+        if statement == WRITE {
+            self.newcomers.note(row.try_get("is_new").map_err(maybe_applied)?);
+        }
         let standing = Standing {
             mark,
             version: Version::from_stored(row.try_get("version").map_err(maybe_applied)?),

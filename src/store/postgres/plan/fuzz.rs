@@ -52,21 +52,27 @@ fn told(write: &Write, judgement: &Judgement) -> (Verdict, Mark, Version, bool, 
 
 /// As a row of the statement does it; `false` if the fence does not let it pass.
 fn execute(rows: &mut Rows, run: &Run<'_>, answers: &mut [Option<Judgement>]) -> bool {
-    let (standing, _) = row(rows, run.key());
+    let (standing, value) = row(rows, run.key());
     let passes = fence::judge(run.last, &standing, None, Mark::UNSEEN);
-    if passes.verdict != Verdict::Accepted {
+    let is_idle = run.is_claim() && passes.key == standing;
+    if passes.verdict != Verdict::Accepted || is_idle {
         return false;
     }
-    let changes = run.value().is_some() || standing.present;
-    let version = standing.version.get() + if changes { run.times() } else { 0 };
-    let created = run.value().is_some() && !standing.present;
+    let value = if run.is_claim() { value } else { run.value().cloned() };
+    let changes = !run.is_claim() && (value.is_some() || standing.present);
+    let written = Written {
+        version: standing.version.get() + if changes { run.times() } else { 0 },
+        created: run.value().is_some() && !standing.present,
+        present: value.is_some(),
+        value: None,
+    };
     let mut last = standing;
-    for (place, settled) in run.accepted(version, created) {
+    for (place, settled) in run.accepted(written) {
         let Settled::Applied { judgements, .. } = settled else { unreachable!("it was written") };
         answers[place] = Some(judgements[0]);
         last = judgements[0].key;
     }
-    rows.insert(run.key().clone(), (last, run.value().cloned()));
+    rows.insert(run.key().clone(), (last, value));
     true
 }
 

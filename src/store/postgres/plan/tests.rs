@@ -68,12 +68,43 @@ fn a_key_with_anything_else_is_left_alone_as_a_whole_and_in_order() {
 }
 
 #[test]
-fn one_ordered_write_or_delete_of_a_key_is_a_run() {
+fn the_only_write_of_a_key_is_a_run_whatever_is_asked_of_it() {
     let delete = Write { change: Change::Delete, ..claim("d", 1) };
-    let above = Write { rule: Rule::Above, ..with_seq(put("a", 1), 3) };
-    let (runs, others) = planned(vec![with_seq(put("s", 1), 2), delete, above]);
-    assert_eq!(runs, [run("a", &[2]), run("d", &[1]), run("s", &[0])]);
+    let above = Write { rule: Rule::Above, ..put("a", 1) };
+    let conditional = Write { precondition: Some(Precondition::Absent), ..put("p", 1) };
+    let writes = vec![with_seq(put("s", 1), 2), delete, above, conditional, claim("c", 1)];
+    let (runs, others) = planned(writes);
+    let in_order = [("a", 2), ("c", 4), ("d", 1), ("p", 3), ("s", 0)];
+    assert_eq!(runs, in_order.map(|(key, place)| run(key, &[place])));
     assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn what_a_run_asks_of_its_row() {
+    let version = Precondition::Version(Version::from_stored(3));
+    let writes = vec![
+        Unit::single(put("a", 1)),
+        Unit::single(Write { rule: Rule::Above, ..put("b", 1) }),
+        Unit::single(Write { precondition: Some(version), ..put("c", 1) }),
+        Unit::single(Write { precondition: Some(Precondition::Absent), ..put("d", 1) }),
+        Unit::single(claim("e", 1)),
+        Unit::fenced_read(claim("f", 1)),
+    ];
+    let plan = plan(&writes, &[0, 1, 2, 3, 4, 5]);
+    let asked: Vec<_> = plan
+        .runs
+        .iter()
+        .map(|run| (run.is_one_plain_put(), run.must_rise(), run.expected(), run.claim()))
+        .collect();
+    let expected = [
+        (true, false, None, None),
+        (false, true, None, None),
+        (false, false, Some(3), None),
+        (false, false, Some(-1), None),
+        (false, true, None, Some(false)),
+        (false, true, None, Some(true)),
+    ];
+    assert_eq!(asked, expected);
 }
 
 #[test]
@@ -97,8 +128,9 @@ fn keys_of_scopes_and_batches_are_left_alone() {
 fn each_of_a_run_has_a_version_of_its_own() {
     let units: Vec<Unit> = (0..3).map(|_| Unit::single(put("k", 7))).collect();
     let plan = plan(&units, &[0, 1, 2]);
+    let written = Written { version: 12, created: true, present: true, value: None };
     let answers: Vec<_> = plan.runs[0]
-        .accepted(12, true)
+        .accepted(written)
         .map(|(place, settled)| match settled {
             Settled::Applied { judgements, .. } => {
                 (place, judgements[0].key.version.get(), judgements[0].key.created)
