@@ -265,6 +265,15 @@ async fn fenced_reads_that_come_together_claim_and_read() {
         assert_eq!((done[11].status, client.mark("absent").await), (404, (token, 0)));
         assert_eq!((done[12].status, client.mark("newer").await), (409, (9, 0)));
     }
+    // And those that concern two rows.
+    let keys = (0..10).map(|number| format!("key/{number}")).chain(["absent".into()]);
+    let scoped = |key: &str| read(key, 8).header("X-Fencing-Scope", "scope");
+    let done = gathering.together(keys.map(|key| scoped(&key)).collect()).await;
+    for (number, read) in done[..10].iter().enumerate() {
+        assert_eq!((read.status, read.text()), (200, format!("value {number}")));
+        assert_eq!(client.mark(&format!("key/{number}")).await, (8, 0));
+    }
+    assert_eq!((done[10].status, client.mark("scope").await), (404, (8, 0)));
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@
 //! somebody else has inserted it meanwhile, everything is rolled back and begins again. So a unit
 //! that is refused leaves nothing behind.
 
+use std::collections::HashMap;
+
 use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
 
 use super::{
@@ -33,6 +35,9 @@ const TAKE_TABLE: &str = "LOCK TABLE fencepost.resources IN ROW EXCLUSIVE MODE; 
 const LOCK_ROWS: &str = "
 SELECT key, token, seq, version, created, digest, value IS NOT NULL AS present
 FROM fencepost.resources WHERE key = ANY($1) ORDER BY key FOR UPDATE";
+
+/// $1 keys.
+const VALUES: &str = "SELECT key, value, content_type FROM fencepost.resources WHERE key = ANY($1)";
 
 /// $1 keys, then one array for each column; $7 says whose value changes, to $8 and $9.
 const UPDATE_ROWS: &str = "
@@ -95,13 +100,20 @@ impl PostgresSession {
     /// The answers, and whether there is anything to commit.
     async fn judge_locked(&mut self, units: &[&Unit]) -> Result<(Vec<Settled>, bool), StoreError> {
         let mut ledger = self.lock(&sorted_keys(units.iter().copied())).await?;
+        let values = self.values_wanted(units).await?;
         let mut answers = Vec::with_capacity(units.len());
         for unit in units {
             let mut settled = ledger.settle(unit);
             if let Settled::Applied { value, .. } = &mut settled
                 && unit.read_back
             {
-                *value = self.value_now(&ledger, &unit.writes()[0].key).await?;
+                // As this transaction will leave it: a fenced read may follow a put that it came with.
+                let key = &unit.writes()[0].key;
+                *value = match ledger.value(key) {
+                    ValueChange::Set(value) => Some(value.clone()),
+                    ValueChange::Cleared => None,
+                    ValueChange::Kept => values.get(key.as_str()).cloned(),
+                };
             }
             answers.push(settled);
         }
@@ -127,20 +139,29 @@ impl PostgresSession {
         Ok(ledger)
     }
 
-    /// As this transaction will leave it: a fenced read may follow a put that it came with.
-    async fn value_now(&mut self, ledger: &Ledger, key: &Key) -> Result<Option<Value>, StoreError> {
-        match ledger.value(key) {
-            ValueChange::Set(value) => return Ok(Some(value.clone())),
-            ValueChange::Cleared => return Ok(None),
-            ValueChange::Kept => {}
+    /// Those that fenced reads want back, as they are under the locks.
+    async fn values_wanted(
+        &mut self,
+        units: &[&Unit],
+    ) -> Result<HashMap<String, Value>, StoreError> {
+        let wanted = units.iter().filter(|unit| unit.read_back);
+        let keys: Vec<&str> = wanted.map(|unit| unit.writes()[0].key.as_str()).collect();
+        if keys.is_empty() {
+            return Ok(HashMap::new());
         }
-        let row = sqlx::query("SELECT value, content_type FROM fencepost.resources WHERE key = $1")
-            .bind(key.as_str())
+        let rows = sqlx::query(VALUES)
+            .bind(&keys)
             .persistent(self.connection.keeps_statements())
-            .fetch_optional(self.connection.raw())
+            .fetch_all(self.connection.raw())
             .await
             .map_err(not_applied)?;
-        row.as_ref().map_or(Ok(None), value_named).map_err(not_applied)
+        let mut values = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            if let Some(value) = value_named(row).map_err(not_applied)? {
+                values.insert(row.try_get("key").map_err(not_applied)?, value);
+            }
+        }
+        Ok(values)
     }
 
     /// Whether there was anything to save.
