@@ -66,7 +66,7 @@ use self::{
         book::Book,
         cpu,
         field::{self, Field, Peers},
-        growth::{self, Sizes},
+        growth::{self, Growing, Sizes},
         names, own, page,
         plan::Plan,
         scene::Stage,
@@ -138,6 +138,10 @@ async fn bench(asked: &[String]) -> io::Result<()> {
         }
         stage.play(scenes).await?;
         drop(peers);
+        if wanted("writes") {
+            let growing = Growing::start(&field.postgres).await;
+            stage.play(vec![growing.scene(&field.postgres, &plan)]).await?;
+        }
         if wanted("writes") && !plan.quick {
             anatomy::dissect(&mut stage, &field).await?;
         }

@@ -4,8 +4,8 @@ use super::{
     book::{Book, Spread},
     names::{
         AFTER, ALONE, AT_16, AT_64, AT_256, BESIDE_404S, BESIDE_REFUSALS, ETCD, FENCEPOST,
-        FIXED_RATE, FLOOD, FLOODED, GATEWAY, GUARDED, IDLE, NOOP, ONE_KEY, PGBENCH, PLAIN, READS,
-        REDIS, REFUSALS, START,
+        FIXED_RATE, FLOOD, FLOODED, GATEWAY, GUARDED, IDLE, NEW_KEYS, NOOP, ONE_KEY, PGBENCH,
+        PLAIN, READS, REDIS, REFUSALS, START,
     },
     run::Run,
 };
@@ -70,6 +70,7 @@ pub fn all(book: &Book) -> Vec<Goal> {
             faster(ONE_KEY, PGBENCH),
             AtLeast(20.0),
         ),
+        ratio("pgbench, 64 clients, new keys: throughput", faster(NEW_KEYS, PGBENCH), AtLeast(1.5)),
         ratio("pgbench, 64 clients: p99", p99(AT_64), AtMost(0.5)),
         Goal {
             caveat: fell_behind(book),

@@ -1,14 +1,49 @@
 //! What a write costs as keys, connections and fenceposts become more. Cost should not grow.
+//! And what it costs while the keys become more.
 
 use super::{
     field::{Durable, Field, serving},
     it::harness::fencepost::Fencepost,
-    names::{BY_CONNECTIONS, BY_KEYS, FENCEPOST, PGBENCH, TWO},
+    names::{BY_CONNECTIONS, BY_KEYS, FENCEPOST, NEW_KEYS, PGBENCH, TWO},
     pgbench::Script,
     plan::{KEYS, Plan},
     scene::{Contender, Scene, Way},
     target::Target,
 };
+
+/// So many that hardly any is chosen twice.
+const KEYS_WITHOUT_NUMBER: u64 = 1_000_000_000;
+
+/// A database of its own that grows, with a fencepost before it. Others would feel its size.
+pub struct Growing {
+    database: String,
+    fencepost: Fencepost,
+}
+
+impl Growing {
+    pub async fn start(postgres: &Durable) -> Self {
+        let database = postgres.seeded(KEYS).await;
+        let fencepost = serving(&database).await;
+        Self { database, fencepost }
+    }
+
+    pub fn scene(&self, postgres: &Durable, plan: &Plan) -> Scene {
+        let contender = |name: &str, way, proxies: &[u32]| Contender {
+            name: name.into(),
+            way,
+            cast: postgres.behind(proxies),
+            clients: 64,
+            keys: KEYS_WITHOUT_NUMBER,
+        };
+        let ours = Way::Closed(Target::puts_of_any_key(&self.fencepost.address));
+        let theirs = Way::Pgbench(postgres.pgbench(&self.database, Script::Upsert));
+        let contenders = vec![
+            contender(FENCEPOST, ours, &[self.fencepost.pid()]),
+            contender(PGBENCH, theirs, &[]),
+        ];
+        Scene { name: NEW_KEYS, rounds: plan.rounds, contenders }
+    }
+}
 
 /// A database for each number of keys, with a fencepost before it.
 pub struct Sizes {

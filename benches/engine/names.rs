@@ -17,6 +17,7 @@ pub const AT_16: &str = WRITES[1];
 pub const AT_64: &str = WRITES[2];
 pub const AT_256: &str = WRITES[3];
 pub const ONE_KEY: &str = "writes of one key, 64 clients";
+pub const NEW_KEYS: &str = "writes of new keys, 64 clients";
 pub const FIXED_RATE: &str = "writes at the same fixed rate, 64 connections";
 pub const READS: &str = "reads, 64 clients";
 pub const REFUSALS: &str = "refusals, 64 clients";
@@ -44,12 +45,13 @@ pub const BY_CACHE: &str = "refusals decided by the cache";
 pub const FLOOD: &str = "refusals answered beside writes, a second";
 
 /// In the order in which they are shown.
-pub const SCENES: [&str; 12] = [
+pub const SCENES: [&str; 13] = [
     ALONE,
     AT_16,
     AT_64,
     AT_256,
     ONE_KEY,
+    NEW_KEYS,
     FIXED_RATE,
     READS,
     REFUSALS,

@@ -22,6 +22,12 @@ impl Target {
         Self::http(address, Template::put(address), 200)
     }
 
+    /// Puts of keys that may be new.
+    pub fn puts_of_any_key(address: &str) -> Self {
+        let addresses = vec![address.to_owned()];
+        Self::Wire { addresses, template: Template::put(address), protocol: Protocol::HttpWritten }
+    }
+
     /// Puts to several servers, each by its share of the clients.
     pub fn puts_to(addresses: &[&str]) -> Self {
         let template = Template::put(addresses[0]);

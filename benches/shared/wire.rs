@@ -18,6 +18,8 @@ const LONGEST_ANSWER: usize = 16 * 1024;
 pub enum Protocol {
     /// With the status that every answer must have.
     Http(u16),
+    /// A write must have been accepted, and may have created what it wrote.
+    HttpWritten,
     /// Whoever asks looks at the status.
     AnyHttp,
     Redis,
@@ -27,10 +29,11 @@ impl Protocol {
     /// Whether `received` is a whole answer; an error if it is not the one that was hoped for.
     fn is_whole(self, received: &[u8]) -> io::Result<bool> {
         match self {
-            Self::Http(_) | Self::AnyHttp => match http_answer(received)? {
+            Self::Http(_) | Self::HttpWritten | Self::AnyHttp => match http_answer(received)? {
                 Some((length, _)) if received.len() < length => Ok(false),
                 Some((_, got)) => match self {
                     Self::Http(status) if got != status => Err(unexpected(received)),
+                    Self::HttpWritten if ![200, 201].contains(&got) => Err(unexpected(received)),
                     _ => Ok(true),
                 },
                 None => Ok(false),
