@@ -1,10 +1,5 @@
 //! The way round a locked row, which keeps a lane free for everybody else's keys.
 
-use fencepost::{
-    store::{StoreError, Unit},
-    token::{Key, Token},
-    write::{Change, Value, Write},
-};
 use futures_util::future::join_all;
 
 use crate::harness::{
@@ -160,28 +155,4 @@ async fn many_locked_rows_delay_no_others_either() {
     for key in &locked {
         assert_eq!(insist(client.put(key, 3, "after")).await.status, 200);
     }
-}
-
-/// It can be waited for, but not seen. New keys may have to wait with it; what is there does not.
-#[tokio::test]
-async fn a_key_that_somebody_else_inserts_delays_no_row_that_is_there() {
-    let store = TestStore::postgres().await;
-    let mut session = store.open().await.connect_impatiently().await.expect("it can be reached");
-    let put = |key: &str| {
-        let value = Value { body: "x".into(), content_type: "text/plain".into() };
-        let claim = Write::claim(Key::new(key).unwrap(), Token::new(1).unwrap());
-        Unit::single(Write { change: Change::Put(value), ..claim })
-    };
-    // After new keys others are expected, and inserted together with what is there.
-    for settled in session.settle(&[put("there"), put("there/too")]).await {
-        settled.expect("a new key");
-    }
-    let insert = "INSERT INTO fencepost.resources (key, token) VALUES ('coming', 1)";
-    let blocker = Blocker::holding(&store.url, insert).await;
-    let units = [put("coming"), put("there"), put("there/too")];
-    let answers = session.settle(&units).await;
-    assert!(matches!(answers[0], Err(StoreError::Locked)), "{:?}", answers[0]);
-    assert!(answers[1..].iter().all(Result::is_ok), "{answers:?}");
-    blocker.release().await;
-    assert!(session.settle(&units).await.iter().all(Result::is_ok));
 }

@@ -10,7 +10,7 @@
 //! | a client hangs up, and its write half happens or spoils the connection | `connections`, `postgres_faults` |
 //! | a killed proxy's statement commits later | `postgres_faults` |
 //! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency`, `gathering` |
-//! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering`, `detours` |
+//! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering`, `detours`, `newcomers` |
 //! | two proxies deadlock | `concurrency`, `gathering` |
 //! | refused writes cost a lock or a transaction | `mark_cache` |
 //! | a write is judged by an old snapshot | `waiting` |
@@ -66,6 +66,7 @@ mod manifest;
 mod mark_cache;
 mod marks;
 mod metrics;
+mod newcomers;
 mod openapi;
 mod page;
 mod postgres_errors;
