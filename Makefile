@@ -76,10 +76,11 @@ test-image: setup ## The container image, built and run
 	scripts/test-image
 
 # Apart from the tests: a ratio measured in one run says something, a time alone does not.
-# Without QUICK it takes a quarter of an hour, and writes docs/benchmarks.md.
+# Without QUICK it takes twenty minutes, and writes docs/benchmarks.md. Locks first: that page shows them too.
 bench: ## What it costs, side by side with its peers; QUICK=1 for a first impression
 	@scripts/setup bench
-	QUICK=$(QUICK) cargo bench --locked --bench locks --bench engine
+	QUICK=$(QUICK) cargo bench --locked --bench locks
+	QUICK=$(QUICK) cargo bench --locked --bench engine
 
 # The parts that need no servers, with Criterion.
 bench-micro: ## What the parser, the mark cache and the batch builder cost
