@@ -56,7 +56,7 @@ struct Plan {
 impl Plan {
     fn of_the_environment() -> Self {
         if std::env::var_os("QUICK").is_some_and(|quick| !quick.is_empty()) {
-            Self { quick: true, rounds: 2, run: Duration::from_millis(700) }
+            Self { quick: true, rounds: 2, run: Duration::from_millis(400) }
         } else {
             Self { quick: false, rounds: 7, run: Duration::from_secs(2) }
         }
