@@ -149,12 +149,13 @@ pub async fn serve(
         // A token of its own: they would all contend for the lock of one, at every request.
         let (drain, stopping) = (drain.clone(), stopping.child_token());
         let seat = threads.seat();
-        let Ok(stream) = stream.into_std() else { continue };
+        let Ok(stream) = stream.into_std().inspect_err(not_handed_over) else { continue };
         let runtime = seat.runtime.clone();
         let serving = async move {
             let peer = Peer(address);
             // On the thread that will serve it, so that it is this one that is woken.
-            let Ok(stream) = TcpStream::from_std(stream) else { return };
+            let stream = TcpStream::from_std(stream).inspect_err(not_handed_over);
+            let Ok(stream) = stream else { return };
             let stream = prepared(stream, &limits);
             match tls {
                 None => {
@@ -176,6 +177,10 @@ pub async fn serve(
     }
     drop(listener);
     let_go(connections, stopping, &drain).await;
+}
+
+fn not_handed_over(error: &io::Error) {
+    tracing::warn!(%error, "a connection cannot be handed to its thread, and is closed");
 }
 
 /// Lets what is in flight finish. Returns when the last connection is closed, or time is up.

@@ -16,8 +16,8 @@ use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
     batch::Batch,
+    newcomers::Rows,
     plan::{Run, plan},
-    runs::Rows,
     session::PostgresSession,
 };
 use crate::store::StoreError;

@@ -4,14 +4,19 @@
 //! where one is not, it takes two statements more. So where new keys have lately come, the statement
 //! that also inserts is sent at once. Which one is sent changes no verdict.
 
-use super::runs::Rows;
-
 /// For so many statements after the last new key, another one is expected. Inserting for nothing
 /// costs Postgres a sixth of a batch; to be surprised costs more than a whole one.
 const MEMORY: u8 = 8;
 
 #[derive(Default)]
 pub struct Newcomers(u8);
+
+/// Whether the rows of some keys are there, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    There,
+    PerhapsNot,
+}
 
 impl Newcomers {
     fn are_expected(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{
     connection::not_applied,
-    rows::{Columns, Found, found},
+    rows::{Columns, Found, found, value_of_parts},
     session::PostgresSession,
 };
 use crate::{
@@ -108,9 +108,7 @@ fn seen(row: Columns<'_>) -> Result<(Standing, Option<Value>), sqlx::Error> {
         present: content_type.is_some(),
         ..Standing::default()
     };
-    let body: Option<Vec<u8>> = row.get(6)?;
-    let value = body.zip(content_type);
-    Ok((standing, value.map(|(body, content_type)| Value { body: body.into(), content_type })))
+    Ok((standing, value_of_parts(row.get(6)?, content_type)))
 }
 
 fn snapshot(mut standing: Standing, floor: Mark, value: Option<Value>) -> Snapshot {

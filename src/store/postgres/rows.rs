@@ -98,9 +98,12 @@ fn value_in<I: ColumnIndex<PgRow>>(
     body: I,
     content_type: I,
 ) -> Result<Option<Value>, sqlx::Error> {
-    let body: Option<Vec<u8>> = row.try_get(body)?;
-    let content_type: Option<String> = row.try_get(content_type)?;
-    Ok(body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type }))
+    Ok(value_of_parts(row.try_get(body)?, row.try_get(content_type)?))
+}
+
+/// There is a value only where both are there.
+pub fn value_of_parts(body: Option<Vec<u8>>, content_type: Option<String>) -> Option<Value> {
+    body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type })
 }
 
 pub fn listed(row: &PgRow) -> Result<Listed, sqlx::Error> {

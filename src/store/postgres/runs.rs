@@ -10,8 +10,9 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use super::{
     batch::Batch,
     connection::maybe_applied,
+    newcomers::Rows,
     plan::{Run, Written},
-    rows::Columns,
+    rows::{Columns, value_of_parts},
     session::PostgresSession,
 };
 use crate::{store::StoreError, write::Value};
@@ -118,13 +119,6 @@ enum Tells {
     WhichAreNew,
 }
 
-/// Whether the rows of runs are there, as far as is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
-    There,
-    PerhapsNot,
-}
-
 impl PostgresSession {
     /// Answers the units of every run that was written. If rows are said to be there, none is inserted.
     pub(super) async fn write_runs(
@@ -189,9 +183,7 @@ fn written(row: Columns<'_>, tells: Tells) -> Result<Written, sqlx::Error> {
     if tells == Tells::OfPuts {
         return Ok(Written { version, created, present: true, value: None });
     }
-    let (body, content_type): (Option<Vec<u8>>, Option<String>) = (row.get(4)?, row.get(5)?);
-    let value = body.zip(content_type);
-    let value = value.map(|(body, content_type)| Value { body: body.into(), content_type });
+    let value = value_of_parts(row.get(4)?, row.get(5)?);
     Ok(Written { version, created, present: row.get(3)?, value })
 }
 

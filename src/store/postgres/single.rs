@@ -2,15 +2,16 @@
 //!
 //! `UPDATE … WHERE` waits for a locked row and then judges its newest version, so a write that
 //! waited behind a higher token comes out stale. It costs a refused write neither a lock nor a
-//! transaction id. If it wrote nothing, it is sent once more with an `INSERT` beside it, which runs
-//! only where the statement's snapshot has no row, and yields to whoever inserted first. (Where new
-//! keys are expected, that comes first.) If neither
-//! wrote, nothing was changed, and a read of the row explains why; the rare cases that the read cannot
-//! settle go on to the locked path.
+//! transaction id. If it wrote nothing, or where new keys are expected, it is sent with an `INSERT`
+//! beside it, which runs only where the statement's snapshot has no row, and yields to whoever inserted
+//! first. If neither wrote, nothing was changed, and a read of the row explains why; the rare cases that
+//! the read cannot settle go on to the locked path.
 
 use sqlx::Row;
 
-use super::{connection::maybe_applied, rows::value_named, runs::Rows, session::PostgresSession};
+use super::{
+    connection::maybe_applied, newcomers::Rows, rows::value_named, session::PostgresSession,
+};
 use crate::{
     fence::{self, Judgement, Standing, Verdict},
     store::{Settled, StoreError},
@@ -117,20 +118,24 @@ impl PostgresSession {
         // Most keys that are written are there, and the plain statement costs Postgres a tenth less.
         let expects_none = write.precondition == Some(Precondition::Absent);
         if !expects_none && self.newcomers.rows() == Rows::There {
-            let updated = self.put_or_delete_by(UPDATE, write, value).await?;
+            let updated = self.put_or_delete_where(Rows::There, write, value).await?;
             if updated.is_some() {
                 return Ok(updated);
             }
         }
-        self.put_or_delete_by(WRITE, write, value).await
+        self.put_or_delete_where(Rows::PerhapsNot, write, value).await
     }
 
-    async fn put_or_delete_by(
+    async fn put_or_delete_where(
         &mut self,
-        statement: &'static str,
+        rows: Rows,
         write: &Write,
         value: Option<&Value>,
     ) -> Result<Option<Settled>, StoreError> {
+        let statement = match rows {
+            Rows::There => UPDATE,
+            Rows::PerhapsNot => WRITE,
+        };
         let version = match write.precondition {
             Some(Precondition::Version(version)) => Some(version.get()),
             Some(Precondition::Absent) | None => None,
@@ -152,7 +157,7 @@ impl PostgresSession {
             .await
             .map_err(maybe_applied)?;
         let Some(row) = row else { return Ok(None) };
-        if statement == WRITE {
+        if rows == Rows::PerhapsNot {
             self.newcomers.note(row.try_get("is_new").map_err(maybe_applied)?);
         }
         let standing = Standing {
