@@ -115,7 +115,8 @@ function showTimes(samples) {
     made.style.flex = `${share} 0 0`;
     return made;
   };
-  bar.replaceChildren(part("queue", queue), part("store", store));
+  // Of the whole: shares that come to less than one would leave the rest of the bar empty.
+  bar.replaceChildren(part("queue", queue / total), part("store", store / total));
   bar.setAttribute("aria-label", `Of ${milliseconds(total)} on average, ${milliseconds(queue)} in the queue and ${milliseconds(store)} in the store`);
   const rows = [
     [element("span", {}, element("span", { class: "swatch queue" }), "queue and judging"), milliseconds(queue)],

@@ -264,6 +264,27 @@ async fn it_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
     browser.close().await;
 }
 
+/// However short the times are, their shares are those of the whole bar.
+#[tokio::test]
+async fn the_bar_of_times_is_full() {
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    assert_eq!(put(&server.client(), "k", 1, "A").await, 201);
+    let browser = looking_at(&server).await;
+    browser.until("document.querySelectorAll('#time-bar span').length === 2").await;
+    browser
+        .until(
+            "(() => {
+                 const bar = document.getElementById('time-bar');
+                 const width = (it) => it.getBoundingClientRect().width;
+                 const filled = [...bar.children].reduce((all, part) => all + width(part), 0);
+                 return filled > 0.9 * width(bar);
+             })()",
+        )
+        .await;
+    leave(browser, &server).await;
+}
+
 /// A token of etcd's later epochs is larger than what a JavaScript number holds.
 #[tokio::test]
 async fn a_large_token_is_shown_to_its_last_digit() {
