@@ -105,6 +105,11 @@ impl Unit {
         self.read_back
     }
 
+    /// Whether a mark of another key than those it writes guards it.
+    pub fn has_scopes(&self) -> bool {
+        self.writes.iter().any(|write| write.scope.is_some())
+    }
+
     /// Every key whose mark this unit reads or raises.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.writes.iter().flat_map(|write| std::iter::once(&write.key).chain(&write.scope))

@@ -14,6 +14,7 @@ mod connection;
 mod examination;
 mod fitness;
 mod gathered;
+mod guards;
 mod lock_news;
 mod lock_table;
 mod locked;

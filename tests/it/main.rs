@@ -88,6 +88,7 @@ mod run_lost;
 mod run_signals;
 mod same_verdicts;
 mod scopes;
+mod scopes_together;
 mod secrets;
 mod secrets_of_a_run;
 mod seq;

@@ -24,7 +24,7 @@ use proptest::test_runner::{
 use tokio::sync::Mutex;
 
 use self::{
-    history::{KEYS, Names, RealUnit, Step},
+    history::{KEYS, LOCK, Names, RealUnit, Step},
     model::Model,
 };
 use crate::harness::store::TestStore;
@@ -62,7 +62,7 @@ fn one_per_line(history: &[Step]) -> String {
 }
 
 struct World {
-    stores: [Contestant; 2],
+    stores: [Contestant; 3],
     /// The floor under all keys, which no case can lower again.
     floor: i64,
     seen: BTreeSet<String>,
@@ -77,9 +77,12 @@ struct Contestant {
 }
 
 impl Contestant {
-    async fn new(name: &'static str, test: TestStore) -> Self {
+    /// `impatient`: with a session as lanes have it, and else with one as it is on a detour.
+    async fn new(name: &'static str, test: TestStore, impatient: bool) -> Self {
         let store = test.open().await;
-        let session = store.connect().await.expect("it can be reached");
+        let session =
+            if impatient { store.connect_impatiently().await } else { store.connect().await };
+        let session = session.expect("it can be reached");
         let owner = test.open_as_owner().await;
         Self { name, test, owner, session }
     }
@@ -100,8 +103,9 @@ impl World {
     async fn new() -> Self {
         Self {
             stores: [
-                Contestant::new("SQLite", TestStore::sqlite()).await,
-                Contestant::new("Postgres", TestStore::postgres().await).await,
+                Contestant::new("SQLite", TestStore::sqlite(), true).await,
+                Contestant::new("Postgres", TestStore::postgres().await, true).await,
+                Contestant::new("patient Postgres", TestStore::postgres().await, false).await,
             ],
             floor: 0,
             seen: BTreeSet::new(),
@@ -152,17 +156,19 @@ impl World {
 
     /// Older cases have left tombstones too, but none with a token as high as this case's.
     async fn compact(&mut self, number: usize, model: &mut Model) -> TestCaseResult {
-        let [first, second] = &self.stores;
+        let [first, others @ ..] = &self.stores;
         let now = Duration::ZERO;
         let first = first.owner.compact(now, &|_| {}).await.expect("it compacts");
-        let second = second.owner.compact(now, &|_| {}).await.expect("it compacts");
-        same(&format!("step {number}: compaction on Postgres"), &second, &first)?;
+        for store in others {
+            let compacted = store.owner.compact(now, &|_| {}).await.expect("it compacts");
+            same(&format!("step {number}: compaction on {}", store.name), &compacted, &first)?;
+        }
         same(&format!("step {number}: the floor"), &first.floor, &model.compact(first.floor))
     }
 
     async fn compare_all(&mut self, names: &Names, model: &Model) -> TestCaseResult {
         for store in &mut self.stores {
-            for key in KEYS {
+            for key in KEYS.into_iter().chain([LOCK]) {
                 let key = names.key(key);
                 let mut found = store.session.read(&key).await.expect("a read");
                 let mut expected = model.read(&key);

@@ -1,7 +1,7 @@
 //! What came together is settled together, and answered as if it had come one by one.
 //!
 //! 1. Writes of distinct keys, and claims that came with them: one conditional statement (`runs.rs`),
-//!    which commits.
+//!    which commits. If some have scopes, it holds on to their marks meanwhile (`guards.rs`).
 //! 2. Whatever it did not write, and everything else: one look without locks (`look.rs`). What
 //!    changes nothing is answered by it, so a zombie takes no lock that the live holder needs.
 //! 3. Writes of keys that have no row, and claims that do raise a mark: one statement, which commits.
@@ -16,6 +16,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
     batch::Batch,
+    connection::Patience,
     newcomers::Rows,
     plan::{Run, plan},
     session::PostgresSession,
@@ -39,7 +40,9 @@ impl PostgresSession {
                 let rest = batch.unanswered(&places);
                 let attempt = match rest[..] {
                     [] => return Ok(()),
-                    [only] => self.settle_alone(batch, only).await,
+                    [only] if !batch.units[only].has_scopes() => {
+                        self.settle_alone(batch, only).await
+                    }
                     _ => self.settle_together(batch, &rest).await,
                 };
                 let Err(error) = attempt else { return Ok(()) };
@@ -86,6 +89,10 @@ impl PostgresSession {
         places: &[usize],
     ) -> Result<(), StoreError> {
         let mut runs = plan(batch.units, places).runs;
+        if self.connection.patience() == Patience::Long {
+            // It would hold on to scopes while it waits, in an order that others do not keep.
+            runs.retain(|run| run.scope().is_none());
+        }
         // Claims alone begin with the look. Most are fenced reads, under a token that their key has seen.
         if !runs.iter().all(Run::is_claim) {
             self.write_runs(batch, &runs, self.newcomers.rows()).await?;
@@ -112,9 +119,7 @@ impl PostgresSession {
         place: usize,
     ) -> Result<(), StoreError> {
         let unit = &batch.units[place];
-        if let [write] = unit.writes()
-            && write.scope.is_none()
-        {
+        if let [write] = unit.writes() {
             batch.depart([place]);
             let settled = self.settle_in_one_statement(write, unit.read_back).await?;
             batch.landed();

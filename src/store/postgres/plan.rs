@@ -2,15 +2,19 @@
 //!
 //! A *run* is one row of that statement: the only write or claim of a key, or several plain puts of it
 //! under one token, of which the last one's value stays and each has a version of its own. Where more
-//! than that is asked of a key (two tokens, a scope, one write of several that stand or fall together),
-//! all of its units are left to the locked path, so that they are judged in the order in which they came.
+//! than that is asked of a key (two tokens, one write of several that stand or fall together), all of its
+//! units are left to the locked path, so that they are judged in the order in which they came.
+//!
+//! A run may have a scope, whose mark the statement holds on to and does not raise (`guards.rs`). So nothing
+//! else of the batch may raise it either: where another unit writes the scope's key, or has the same scope
+//! and another token, they are left to the locked path as well.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     fence::{Judgement, Standing, Verdict},
     store::{Settled, Unit},
-    token::{Key, Mark, Version},
+    token::{Key, Mark, Token, Version},
     write::{Change, Digest, Precondition, Rule, Value, Write},
 };
 
@@ -48,13 +52,14 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
     let mut candidates: Vec<(&Write, usize)> = Vec::with_capacity(places.len());
     let mut taken: HashSet<&Key> = HashSet::new();
     for &place in places {
-        if let Some(write) = concerns_one_row(&units[place]) {
+        if let [write] = units[place].writes() {
             candidates.push((write, place));
         } else {
             taken.extend(units[place].keys());
             plan.others.push(place);
         }
     }
+    take_entangled(&candidates, &mut taken);
     // Stable: the writes of one key stay in order.
     candidates.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
     for of_one_key in candidates.chunk_by(|(one, _), (other, _)| one.key == other.key) {
@@ -71,10 +76,26 @@ pub fn plan<'a>(units: &'a [Unit], places: &[usize]) -> Plan<'a> {
     plan
 }
 
-/// The only write of a unit, if a condition on its own row is all that it takes to judge it.
-fn concerns_one_row(unit: &Unit) -> Option<&Write> {
-    let [write] = unit.writes() else { return None };
-    write.scope.is_none().then_some(write)
+/// Takes the keys of writes whose scope something else may raise, and their scopes.
+fn take_entangled<'a>(candidates: &[(&'a Write, usize)], taken: &mut HashSet<&'a Key>) {
+    let scoped =
+        || candidates.iter().filter_map(|(write, _)| Some((*write, write.scope.as_ref()?)));
+    if scoped().next().is_none() {
+        return;
+    }
+    let mut raised: HashSet<&Key> = candidates.iter().map(|(write, _)| &write.key).collect();
+    raised.extend(&*taken);
+    let mut tokens: HashMap<&Key, Token> = HashMap::new();
+    for (write, scope) in scoped() {
+        if *tokens.entry(scope).or_insert(write.token) != write.token {
+            raised.insert(scope);
+        }
+    }
+    for (write, scope) in scoped() {
+        if raised.contains(scope) {
+            taken.extend([&write.key, scope]);
+        }
+    }
 }
 
 /// Either all of these writes pass the fence, or what becomes of them is not the statement's to say.
@@ -82,7 +103,9 @@ fn can_be_a_run(writes: &[(&Write, usize)]) -> bool {
     let [(first, _), more @ ..] = writes else { return false };
     more.is_empty()
         || is_plain_put(first)
-            && more.iter().all(|(write, _)| is_plain_put(write) && write.token == first.token)
+            && more.iter().all(|(write, _)| {
+                is_plain_put(write) && write.token == first.token && write.scope == first.scope
+            })
 }
 
 /// Whether it passes wherever another one of its token has just passed.
@@ -114,9 +137,14 @@ impl Run<'_> {
         }
     }
 
+    /// The key whose mark must be at its token, too.
+    pub fn scope(&self) -> Option<&Key> {
+        self.last.scope.as_ref()
+    }
+
     /// Whether it is a single put, of which nothing else is asked.
     pub fn is_one_plain_put(&self) -> bool {
-        self.places.len() == 1 && is_plain_put(self.last)
+        self.places.len() == 1 && self.scope().is_none() && is_plain_put(self.last)
     }
 
     pub fn is_claim(&self) -> bool {

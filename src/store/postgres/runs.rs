@@ -10,6 +10,7 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use super::{
     batch::Batch,
     connection::maybe_applied,
+    guards::{Guards, guard_holds, guards},
     newcomers::Rows,
     plan::{Run, Written},
     rows::{Columns, value_of_parts},
@@ -22,23 +23,34 @@ use crate::{store::StoreError, write::Value};
 /// $8 null for a write, or for a claim, whether the value is wanted back, $9 the version that must be
 /// there, below 0 for no value, $10 whether a token without a seq must be above the mark.
 /// Of $3, $4 and $7 to $10 each is null where no run needs it, and then so are its elements.
+/// Where runs have scopes there are three more: $11 and $12 are those of the guards, $13 which of them is whose.
 ///
 /// Unnested side by side in a select list, they are handed on row by row. In the FROM clause Postgres
 /// would first put each array into a table of its own, and the statement take a sixth longer.
 macro_rules! runs {
-    () => {
-        "(SELECT unnest($1::text[]) AS key, unnest($2::bigint[]) AS token,
+    ($more:expr) => {
+        concat!(
+            "(SELECT unnest($1::text[]) AS key, unnest($2::bigint[]) AS token,
                  unnest($3::bigint[]) AS some_seq, unnest($4::bytea[]) AS digest,
                  unnest($5::bytea[]) AS value, unnest($6::text[]) AS content_type,
                  unnest($7::bigint[]) AS some_times, unnest($8::boolean[]) AS some_claim,
-                 unnest($9::bigint[]) AS some_version, unnest($10::boolean[]) AS some_must_rise)"
+                 unnest($9::bigint[]) AS some_version, unnest($10::boolean[]) AS some_must_rise",
+            $more,
+            ")"
+        )
+    };
+}
+
+macro_rules! guarded_runs {
+    () => {
+        runs!(", unnest($13::integer[]) AS guard")
     };
 }
 
 /// `created` is about the first of a run. It means something to a later replay only where there is
 /// a digest, and such a run has one write.
 macro_rules! update_what_passes {
-    ($runs:expr) => {
+    ($runs:expr, $guard:expr) => {
         concat!(
             "
 UPDATE fencepost.resources AS r SET
@@ -61,6 +73,9 @@ WHERE r.key = n.key
   AND CASE WHEN n.some_version IS NULL THEN true
            WHEN n.some_version < 0 THEN r.value IS NULL
            ELSE r.value IS NOT NULL AND r.version = n.some_version END
+  AND ",
+            $guard,
+            "
 RETURNING r.key, r.version, r.created, r.value IS NOT NULL AS present,
           CASE WHEN n.some_claim THEN r.value END AS value,
           CASE WHEN n.some_claim THEN r.content_type END AS content_type"
@@ -68,16 +83,16 @@ RETURNING r.key, r.version, r.created, r.value IS NOT NULL AS present,
     };
 }
 
-const UPDATE_RUNS: &str = update_what_passes!(concat!(runs!(), " AS n"));
-
 /// The same, and an insert where the statement's snapshot has no row. What it does not return was there
 /// after all, or is below the floor, or was meant for a version.
-const WRITE_RUNS: &str = concat!(
-    "WITH n AS ",
-    runs!(),
-    ", updated AS (",
-    update_what_passes!("n"),
-    "
+macro_rules! write_what_passes {
+    ($runs:expr, $guard:expr) => {
+        concat!(
+            "n AS ",
+            $runs,
+            ", updated AS (",
+            update_what_passes!("n", $guard),
+            "
 ), inserted AS (
     INSERT INTO fencepost.resources AS r
         (key, token, seq, digest, value, content_type, version, created)
@@ -86,6 +101,9 @@ const WRITE_RUNS: &str = concat!(
     FROM n
     WHERE n.token >= (SELECT token FROM fencepost.floor)
       AND coalesce(n.some_version, -1) < 0
+      AND ",
+            $guard,
+            "
       AND NOT EXISTS (SELECT FROM fencepost.resources AS there WHERE there.key = n.key)
     ORDER BY n.key COLLATE \"C\"
     ON CONFLICT (key) DO NOTHING
@@ -93,7 +111,21 @@ const WRITE_RUNS: &str = concat!(
 )
 SELECT key, version, created, present, value, content_type, false AS is_new FROM updated
 UNION ALL SELECT key, version, created, present, NULL, NULL, true FROM inserted"
+        )
+    };
+}
+
+const UPDATE_RUNS: &str = update_what_passes!(concat!(runs!(""), " AS n"), "true");
+const WRITE_RUNS: &str = concat!("WITH ", write_what_passes!(runs!(""), "true"));
+
+/// Where runs have scopes.
+const UPDATE_GUARDED: &str = concat!(
+    "WITH ",
+    guards!(),
+    update_what_passes!(concat!(guarded_runs!(), " AS n"), guard_holds!())
 );
+const WRITE_GUARDED: &str =
+    concat!("WITH ", guards!(), ", ", write_what_passes!(guarded_runs!(), guard_holds!()));
 
 /// As `UPDATE_RUNS`, for what most batches are: puts without a seq, each of another key. It takes Postgres a
 /// twentieth less time, for what these do not need.
@@ -113,9 +145,9 @@ RETURNING r.key, r.version, r.created";
 enum Tells {
     /// `UPDATE_PUTS`
     OfPuts,
-    /// `UPDATE_RUNS`
+    /// `UPDATE_RUNS`, `UPDATE_GUARDED`
     OfRuns,
-    /// `WRITE_RUNS`
+    /// `WRITE_RUNS`, `WRITE_GUARDED`
     WhichAreNew,
 }
 
@@ -130,12 +162,19 @@ impl PostgresSession {
         if runs.is_empty() {
             return Ok(());
         }
-        let (statement, tells) = match rows {
-            Rows::PerhapsNot => (bind(WRITE_RUNS, runs), Tells::WhichAreNew),
-            Rows::There if runs.iter().all(Run::is_one_plain_put) => {
+        let guards = Guards::of(runs);
+        let (statement, tells) = match (rows, guards) {
+            (Rows::PerhapsNot, None) => (bind(WRITE_RUNS, runs), Tells::WhichAreNew),
+            (Rows::PerhapsNot, Some(guards)) => {
+                (bind_guarded(WRITE_GUARDED, runs, guards), Tells::WhichAreNew)
+            }
+            (Rows::There, None) if runs.iter().all(Run::is_one_plain_put) => {
                 (bind_puts(runs), Tells::OfPuts)
             }
-            Rows::There => (bind(UPDATE_RUNS, runs), Tells::OfRuns),
+            (Rows::There, None) => (bind(UPDATE_RUNS, runs), Tells::OfRuns),
+            (Rows::There, Some(guards)) => {
+                (bind_guarded(UPDATE_GUARDED, runs, guards), Tells::OfRuns)
+            }
         };
         self.carry_out(batch, statement, tells, runs).await
     }
@@ -211,6 +250,14 @@ fn bind<'q>(statement: &'static str, runs: &'q [Run<'_>]) -> Query<'q, Postgres,
         .bind(unless_all(&None, runs.iter().map(Run::claim)))
         .bind(unless_all(&None, runs.iter().map(Run::expected)))
         .bind(unless_all(&false, runs.iter().map(Run::must_rise)))
+}
+
+fn bind_guarded<'q>(
+    statement: &'static str,
+    runs: &'q [Run<'_>],
+    guards: Guards<'q>,
+) -> Query<'q, Postgres, PgArguments> {
+    bind(statement, runs).bind(guards.scopes).bind(guards.tokens).bind(guards.places)
 }
 
 /// A column, unless it has the usual value in every row.

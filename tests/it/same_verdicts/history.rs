@@ -9,6 +9,8 @@ use fencepost::{
 use proptest::{collection::vec, option, prelude::*, sample};
 
 pub const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+/// A scope that nobody writes: the key of a lock. Between the others, so that it is neither first nor last.
+pub const LOCK: &str = "bb";
 const STEPS: usize = 40;
 /// More than any history can use up.
 const TOKENS_PER_CASE: i64 = 100;
@@ -189,10 +191,11 @@ fn unit() -> impl Strategy<Value = Unit> {
 /// What most clients send, so that many share a statement and some share a row.
 fn plain_put() -> impl Strategy<Value = Unit> {
     let body = prop_oneof![Just("x"), Just("y")];
-    (key(), body, age()).prop_map(|(key, body, token)| {
+    let scope = option::weighted(0.25, Just(LOCK));
+    (key(), body, age(), scope).prop_map(|(key, body, token, scope)| {
         let change = Draw::Put(body);
         let rule = Rule::AtLeast;
-        Unit::Single(Draft { key, change, token, seq: None, scope: None, rule, only_if: None })
+        Unit::Single(Draft { key, change, token, seq: None, scope, rule, only_if: None }.sound())
     })
 }
 
@@ -235,7 +238,7 @@ fn key() -> impl Strategy<Value = &'static str> {
 }
 
 fn scope() -> impl Strategy<Value = Option<&'static str>> {
-    option::weighted(0.25, key())
+    option::weighted(0.25, prop_oneof![key(), Just(LOCK)])
 }
 
 /// How far a token is behind the newest holder's. One may also come from the holder after it.

@@ -1,8 +1,8 @@
 //! The fold of a batch: what shares a statement comes out as if it had come one by one.
 //!
 //! The statement itself is SQL, and `tests/it/same_verdicts.rs` holds it to the rule on real servers.
-//! Here a row of it stands in its place: it writes if the fence passes the run's last write, and else
-//! leaves all units of that key to be judged in order.
+//! Here a row of it stands in its place: it writes if the fence passes the run's last write, and the mark of
+//! its scope need not rise, and else leaves all units of that key to be judged in order.
 
 use std::collections::BTreeMap;
 
@@ -53,6 +53,9 @@ fn told(write: &Write, judgement: &Judgement) -> (Verdict, Mark, Version, bool, 
 /// As a row of the statement does it; `false` if the fence does not let it pass.
 fn execute(rows: &mut Rows, run: &Run<'_>, answers: &mut [Option<Judgement>]) -> bool {
     let (standing, value) = row(rows, run.key());
+    if run.scope().is_some_and(|scope| row(rows, scope).0.mark.token != run.mark().token) {
+        return false;
+    }
     let passes = fence::judge(run.last, &standing, None, Mark::UNSEEN);
     let is_idle = run.is_claim() && passes.key == standing;
     if passes.verdict != Verdict::Accepted || is_idle {
@@ -77,7 +80,7 @@ fn execute(rows: &mut Rows, run: &Run<'_>, answers: &mut [Option<Judgement>]) ->
 }
 
 fn any_write() -> impl Strategy<Value = Write> {
-    let key = || sample::select(vec!["a", "b", "c"]).prop_map(|key| Key::new(key).unwrap());
+    let key = || sample::select(vec!["a", "b", "c", "d"]).prop_map(|key| Key::new(key).unwrap());
     let put = sample::select(vec!["x", "y"]).prop_map(|body| {
         Change::Put(Value {
             body: Bytes::from_static(body.as_bytes()),
@@ -94,7 +97,7 @@ fn any_write() -> impl Strategy<Value = Write> {
         key(),
         1..4_i64,
         option::weighted(0.2, 1..4_i64),
-        option::weighted(0.1, key()),
+        option::weighted(0.3, key()),
         rule,
         change,
         option::weighted(0.1, precondition),

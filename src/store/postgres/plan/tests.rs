@@ -124,6 +124,60 @@ fn keys_of_scopes_and_batches_are_left_alone() {
     assert_eq!(others, [0, 1, 2, 3, 4, 5]);
 }
 
+fn under(scope: &str, write: Write) -> Write {
+    Write { scope: Some(Key::new(scope).unwrap()), ..write }
+}
+
+#[test]
+fn writes_under_a_scope_share_the_statement() {
+    let writes = vec![
+        under("s", put("b", 1)),
+        put("a", 2),
+        under("s", put("b", 1)),
+        under("t", claim("c", 3)),
+        under("s", with_seq(put("d", 1), 1)),
+    ];
+    let (runs, others) = planned(writes);
+    assert_eq!(runs, [run("a", &[1]), run("b", &[0, 2]), run("c", &[3]), run("d", &[4])]);
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn puts_of_one_key_under_several_scopes_are_no_run() {
+    let (runs, others) =
+        planned(vec![under("s", put("k", 1)), under("t", put("k", 1)), under("s", put("j", 1))]);
+    assert_eq!(runs, [run("j", &[2])]);
+    assert_eq!(others, [0, 1]);
+}
+
+#[test]
+fn a_scope_that_something_else_may_raise_is_left_alone() {
+    let scoped = || Unit::single(under("s", put("k", 2)));
+    let free = || Unit::single(under("t", put("free", 2)));
+    for other in [
+        Unit::single(put("s", 2)),
+        Unit::single(claim("s", 2)),
+        Unit::single(under("t", put("s", 2))),
+        Unit::single(under("s", put("l", 3))),
+        Unit::atomic(vec![put("s", 2), put("x", 2)]),
+        Unit::atomic(vec![under("s", put("x", 2)), put("y", 2)]),
+    ] {
+        for units in [[scoped(), other.clone(), free()], [other.clone(), scoped(), free()]] {
+            let (runs, others) = planned_units(&units);
+            assert_eq!(runs, [run("free", &[2])], "{other:?}");
+            assert_eq!(others, [0, 1], "{other:?}");
+        }
+    }
+}
+
+#[test]
+fn what_writes_the_key_of_such_a_write_follows_it() {
+    let writes = vec![put("k", 2), under("s", put("k", 2)), put("s", 2), under("k", put("j", 2))];
+    let (runs, others) = planned(writes);
+    assert!(runs.is_empty(), "{runs:?}");
+    assert_eq!(others, [0, 1, 2, 3]);
+}
+
 #[test]
 fn each_of_a_run_has_a_version_of_its_own() {
     let units: Vec<Unit> = (0..3).map(|_| Unit::single(put("k", 7))).collect();
