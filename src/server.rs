@@ -10,6 +10,7 @@ mod guest;
 mod in_flight;
 #[cfg(test)]
 mod letting_go;
+mod listening;
 mod sending;
 pub mod tls;
 mod unsent;
@@ -46,7 +47,7 @@ use self::{
     sending::Sending,
     unsent::Unsent,
 };
-pub use self::{drain::Drain, guest::Guest, tls::Tls};
+pub use self::{drain::Drain, guest::Guest, listening::listen, tls::Tls};
 use crate::{auth::gate::Certified, limits::Line, threads::Threads};
 
 #[derive(Clone, Debug)]

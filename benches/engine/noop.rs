@@ -15,11 +15,10 @@ use fencepost::{
     threads::Threads,
 };
 use http_body_util::BodyExt;
-use tokio::net::TcpListener;
 
 pub async fn serve(threads: Threads) {
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = TcpListener::bind(anywhere).await.expect("a free port");
+    let listener = server::listen(anywhere).expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
     let limits = server::Limits {
         connections: 4096,

@@ -81,8 +81,8 @@ async fn serve(
     let about = about(&settings, url)?;
     // Signals are caught from here on, so that none is lost while starting.
     let mut stop = Stop::new()?;
-    let public = bind("--listen", settings.listen).await?;
-    let private = bind("--admin-listen", settings.admin_listen).await?;
+    let public = bind("--listen", settings.listen)?;
+    let private = bind("--admin-listen", settings.admin_listen)?;
     let (rejections, archivist) = start_recording(&settings, &store, authority.as_ref());
     let spans = open_spans(&settings, url, &rejections).map_err(Failure::settings)?;
     let metrics = Metrics::new(authority.is_some(), rejections.clone()).with_spans(spans.clone());
@@ -244,9 +244,8 @@ fn open_spans(
     Ok(Some(spans))
 }
 
-async fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address)
-        .await
+fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+    server::listen(address)
         .map_err(|error| Failure::failed(format!("cannot listen on {flag} {address}: {error}")))
 }
 

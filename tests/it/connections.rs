@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use reqwest::Version;
 use serde_json::json;
 use sqlx::Connection;
@@ -91,6 +92,25 @@ async fn one_connection_too_many_is_turned_away() {
     })
     .await;
     assert_eq!(ask(&mut second, &get()).await.status, 404);
+}
+
+/// As after a restart. Whoever finds no place to wait in would be told nothing, and try again after a second.
+#[tokio::test]
+async fn many_may_come_at_once() {
+    const THEY: usize = 600;
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    // It accepts nobody.
+    server.signal(Signal::SIGSTOP);
+    let mut waiting = Vec::new();
+    for number in 0..THEY {
+        let connected = tokio::time::timeout(Duration::from_millis(900), connect(&server)).await;
+        waiting.push(connected.unwrap_or_else(|_| panic!("no place for the {number}th to wait")));
+    }
+    server.signal(Signal::SIGCONT);
+    for stream in &mut waiting {
+        assert_eq!(ask(stream, &get()).await.status, 404);
+    }
 }
 
 on_each_store! {
