@@ -45,7 +45,7 @@ use crate::{
     metrics::{Begun, Metrics},
     rejections::{Caller, Rejections},
     store::{Listed, Page, Settled, Snapshot, Store, StoreError, Unit},
-    threads::{self, Threads},
+    threads::{self, Lane, Threads},
     token::{Key, Token},
     write::{Rule, Write},
 };
@@ -176,6 +176,7 @@ impl Engine {
             spans.parsed(unit.caller());
         }
         if let Some(refused) = self.marks.refuse(&unit) {
+            threads::goes_by(Lane::Own);
             self.metrics.writes.stale_by_cache(begun, &unit, &refused);
             return Ok(refused);
         }
@@ -210,6 +211,7 @@ impl Engine {
     }
 
     async fn queue(&self, unit: Unit, begun: Begun) -> Result<Settled, EngineError> {
+        threads::goes_by(Lane::Shared);
         let on_the_way = OnTheWay::of(&self.writing);
         let lane = self.writer_of(&unit.writes()[0].key, on_the_way.before_it);
         let (reply, answer) = oneshot::channel();
@@ -225,6 +227,7 @@ impl Engine {
 
     /// The newest committed state of a key.
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
+        threads::goes_by(Lane::Own);
         let (reply, answer) = oneshot::channel();
         self.submit(self.reader(), Reading::Key(key, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))

@@ -11,6 +11,8 @@ mod in_flight;
 #[cfg(test)]
 mod letting_go;
 mod listening;
+mod moving;
+mod rooted;
 mod sending;
 pub mod tls;
 mod unsent;
@@ -44,6 +46,7 @@ use tower::ServiceExt;
 
 use self::{
     activity::{Activity, Answering},
+    rooted::Rooted,
     sending::Sending,
     unsent::Unsent,
 };
@@ -149,15 +152,10 @@ pub async fn serve(
         let (activity, limits) = (activity.clone(), limits.clone());
         // A token of its own: they would all contend for the lock of one, at every request.
         let (drain, stopping) = (drain.clone(), stopping.child_token());
-        let seat = threads.seat();
-        let Ok(stream) = stream.into_std().inspect_err(not_handed_over) else { continue };
-        let runtime = seat.runtime.clone();
+        let stream = prepared(stream, &limits);
         let serving = async move {
+            let stream = with_deadlines(stream, &limits);
             let peer = Peer(address);
-            // On the thread that will serve it, so that it is this one that is woken.
-            let stream = TcpStream::from_std(stream).inspect_err(not_handed_over);
-            let Ok(stream) = stream else { return };
-            let stream = prepared(stream, &limits);
             match tls {
                 None => {
                     let from = OtherEnd { peer, certified: None };
@@ -172,16 +170,12 @@ pub async fn serve(
                     }
                 }
             }
-            drop((place, seat));
+            drop(place);
         };
-        connections.spawn_on(serving, &runtime);
+        moving::start(serving, &threads, &connections);
     }
     drop(listener);
     let_go(connections, stopping, &drain).await;
-}
-
-fn not_handed_over(error: &io::Error) {
-    tracing::warn!(%error, "a connection cannot be handed to its thread, and is closed");
 }
 
 /// Lets what is in flight finish. Returns when the last connection is closed, or time is up.
@@ -194,12 +188,16 @@ async fn let_go(connections: TaskTracker, stopping: CancellationToken, drain: &D
     }
 }
 
-type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
+type Stream = Pin<Box<TimeoutStream<Rooted>>>;
 
-fn prepared(stream: TcpStream, limits: &Limits) -> Stream {
+fn prepared(stream: TcpStream, limits: &Limits) -> Rooted {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     notice_if_it_vanishes(&stream, limits);
+    Rooted::here(stream)
+}
+
+fn with_deadlines(stream: Rooted, limits: &Limits) -> Stream {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
     Box::pin(stream)
