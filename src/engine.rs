@@ -7,6 +7,7 @@
 
 mod delivery;
 mod detour;
+mod fenced_read;
 mod gather;
 mod link;
 pub mod marks;
@@ -180,11 +181,15 @@ impl Engine {
             self.metrics.writes.stale_by_cache(begun, &unit, &refused);
             return Ok(refused);
         }
-        match self.trust.refuse(&unit, &self.marks, self).await {
+        let settled = match self.trust.refuse(&unit, &self.marks, self).await {
+            Ok(None) => self.read_if_claimed(&unit).await,
+            refused => refused,
+        };
+        match settled {
             Ok(None) => self.queue(unit, begun).await,
-            Ok(Some(refused)) => {
-                self.metrics.writes.settled_by_store(begun, &unit, &refused);
-                Ok(refused)
+            Ok(Some(settled)) => {
+                self.metrics.writes.settled_by_store(begun, &unit, &settled);
+                Ok(settled)
             }
             Err(error) => {
                 self.metrics.writes.failed(begun);

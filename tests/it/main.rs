@@ -50,6 +50,7 @@ mod etcd_locks;
 mod etcd_members;
 mod etcd_recipe;
 mod etcd_watch;
+mod fenced_reads;
 mod gathering;
 mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.

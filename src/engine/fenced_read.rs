@@ -1,0 +1,51 @@
+//! Fenced reads that have nothing to claim.
+//!
+//! A fenced read claims, then reads. But a mark never falls: where those of its key and its scope are known to
+//! have reached its token, there is nothing left to claim, and it is a read like any other. It need not wait
+//! for the writes, nor they for it. Whether a newer holder has come meanwhile is seen in what was read.
+
+use super::{Engine, EngineError};
+use crate::{
+    fence::{Judgement, Refusal, Verdict},
+    store::{Settled, Unit},
+    write::Write,
+};
+
+impl Engine {
+    /// What becomes of a fenced read that has nothing to claim. `None` if it may have, or is none.
+    pub(super) async fn read_if_claimed(
+        &self,
+        unit: &Unit,
+    ) -> Result<Option<Settled>, EngineError> {
+        match unit.writes() {
+            [claim] if unit.is_fenced_read() && self.is_claimed(claim) => self.reread(claim).await,
+            _ => Ok(None),
+        }
+    }
+
+    fn is_claimed(&self, claim: &Write) -> bool {
+        let reached = |key| self.marks.has_reached(key, claim.token);
+        reached(&claim.key) && claim.scope.as_ref().is_none_or(reached)
+    }
+
+    /// The key first: if the scope is still at the token afterwards, it was so when the key was read.
+    async fn reread(&self, claim: &Write) -> Result<Option<Settled>, EngineError> {
+        let key = self.read(claim.key.clone()).await?;
+        let scope = match &claim.scope {
+            Some(scope) => Some(self.read(scope.clone()).await?),
+            None => None,
+        };
+        let guard = scope.iter().map(|scope| scope.standing.mark).fold(key.standing.mark, Ord::max);
+        let judged = |verdict| Judgement { verdict, key: key.standing, guard };
+        if guard.outranks(claim.token) {
+            let judgement = judged(Verdict::Refused(Refusal::Stale));
+            return Ok(Some(Settled::Refused { index: 0, judgement }));
+        }
+        // Another server may have taken over, which lacks the last marks. They are to be claimed anew.
+        if scope.iter().chain([&key]).any(|found| found.own < claim.token.get()) {
+            return Ok(None);
+        }
+        let judgements = vec![judged(Verdict::Accepted)];
+        Ok(Some(Settled::Applied { judgements, value: key.value }))
+    }
+}
