@@ -3,9 +3,9 @@
 use super::{
     book::{Book, Spread},
     names::{
-        AFTER, ALONE, AT_16, AT_64, AT_256, BESIDE_404S, BESIDE_REFUSALS, ETCD, FENCEPOST,
+        AFTER, ALONE, AT_16, AT_64, AT_256, BESIDE_404S, BESIDE_REFUSALS, ETCD, FENCED, FENCEPOST,
         FIXED_RATE, FLOOD, FLOODED, GATEWAY, GUARDED, IDLE, NEW_KEYS, NOOP, ONE_KEY, PGBENCH,
-        PLAIN, READS, REDIS, REFUSALS, START,
+        PLAIN, READS, REDIS, REFUSALS, SCOPED, START,
     },
     run::Run,
 };
@@ -100,6 +100,16 @@ pub fn all(book: &Book) -> Vec<Goal> {
             unit: "/s",
             caveat: None,
         },
+        ratio(
+            "its own writes without scopes, 64 clients: writes under scopes",
+            book.ratio(AT_64, SCOPED, FENCEPOST, |run| run.rate),
+            AtLeast(0.8),
+        ),
+        ratio(
+            "its own plain reads, 64 clients: fenced reads",
+            book.ratio(READS, FENCED, FENCEPOST, |run| run.rate),
+            AtLeast(0.8),
+        ),
         ratio("a plain proxy, 64 clients: reads", faster(READS, PLAIN), AtLeast(3.0)),
         ratio("pgbench SELECT, 64 clients: reads", faster(READS, PGBENCH), AtLeast(2.0)),
         ratio("Redis, 64 clients: throughput", faster(AT_64, REDIS), AtLeast(1.1)),

@@ -6,8 +6,9 @@ use super::{
     flood::Flood,
     guarded::Guarded,
     names::{
-        ALONE, BESIDE_404S, BESIDE_NOTHING, BESIDE_REFUSALS, ETCD, FENCEPOST, FIXED_RATE, FLOODED,
-        GATEWAY, GUARDED, NOOP, ONE_KEY, PGBENCH, PLAIN, READS, REDIS, REFUSALS, WRITES,
+        ALONE, AT_64, BESIDE_404S, BESIDE_NOTHING, BESIDE_REFUSALS, ETCD, FENCED, FENCEPOST,
+        FIXED_RATE, FLOODED, GATEWAY, GUARDED, NOOP, ONE_KEY, PGBENCH, PLAIN, READS, REDIS,
+        REFUSALS, SCOPED, WRITES,
     },
     pgbench::Script,
     plan::{CONCURRENCY, KEYS, Plan},
@@ -28,8 +29,12 @@ impl Field {
     }
 
     pub fn fencepost(&self, target: fn(&str) -> Target, clients: usize) -> Contender {
+        self.fencepost_as(FENCEPOST, target, clients)
+    }
+
+    fn fencepost_as(&self, name: &str, target: fn(&str) -> Target, clients: usize) -> Contender {
         let way = Way::Closed(target(&self.fencepost.address));
-        self.contender(FENCEPOST, way, &[self.fencepost.pid()], clients)
+        self.contender(name, way, &[self.fencepost.pid()], clients)
     }
 
     fn plain(&self, target: fn(&str) -> Target, clients: usize) -> Contender {
@@ -58,6 +63,9 @@ impl Field {
             }
             if name == ALONE {
                 contenders.push(self.noop(clients));
+            }
+            if name == AT_64 {
+                contenders.push(self.fencepost_as(SCOPED, Target::scoped_puts, clients));
             }
             if let Some(peers) = peers.filter(|_| clients == 64) {
                 contenders.extend(peers.contenders(clients));
@@ -91,6 +99,7 @@ impl Field {
     pub fn reads(&self, plan: &Plan) -> Scene {
         let contenders = vec![
             self.fencepost(Target::gets, 64),
+            self.fencepost_as(FENCED, Target::fenced_gets, 64),
             self.plain(Target::gets, 64),
             self.pgbench(Script::Select, 64),
         ];

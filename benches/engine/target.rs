@@ -44,6 +44,14 @@ impl Target {
         Self::http(address, Template::stale_put_by(address, bearer), 409)
     }
 
+    pub fn scoped_puts(address: &str) -> Self {
+        Self::http(address, Template::scoped_put(address), 200)
+    }
+
+    pub fn fenced_gets(address: &str) -> Self {
+        Self::http(address, Template::fenced_get(address), 200)
+    }
+
     pub fn gets(address: &str) -> Self {
         Self::http(address, Template::get(address), 200)
     }
@@ -70,7 +78,7 @@ impl Target {
                 for number in numbers {
                     let address = &addresses[number % addresses.len()];
                     let connection = Connection::open(address, *protocol).await?;
-                    clients.push(Client::Wire { connection, template: template.clone() });
+                    clients.push(Client::Wire { connection, template: template.of_client(number) });
                 }
             }
             Self::Etcd { address } => {

@@ -16,6 +16,8 @@ const KEY: &str = "bench/";
 const DIGITS: usize = 9;
 const HOLE: &str = "#########";
 const BASE64_HOLE: &str = "############";
+/// Where a client's own number belongs.
+const OWN_HOLE: &str = "@@@@";
 
 #[derive(Clone)]
 pub struct Template {
@@ -38,16 +40,35 @@ impl Template {
         Self::put_with(address, TOKEN)
     }
 
+    /// Each client has a lock of its own, which guards whatever it writes.
+    pub fn scoped_put(address: &str) -> Self {
+        Self::put(address).with(&format!("x-fencing-scope: lock/{OWN_HOLE}"))
+    }
+
     pub fn stale_put(address: &str) -> Self {
         Self::put_with(address, STALE_TOKEN)
     }
 
+    /// With one more header.
+    fn with(self, header: &str) -> Self {
+        let text = String::from_utf8(self.bytes).expect("ASCII");
+        Self::new(text.replacen("\r\n", &format!("\r\n{header}\r\n"), 1), HOLE)
+    }
+
+    /// As the client with this number sends it.
+    pub fn of_client(&self, number: usize) -> Self {
+        let mut own = self.clone();
+        let hole = self.bytes.windows(OWN_HOLE.len()).position(|it| it == OWN_HOLE.as_bytes());
+        if let Some(start) = hole {
+            let number = format!("{:04}", number % 10_000);
+            own.bytes[start..start + OWN_HOLE.len()].copy_from_slice(number.as_bytes());
+        }
+        own
+    }
+
     /// The same, from somebody who proves who they are.
     pub fn stale_put_by(address: &str, bearer: &str) -> Self {
-        let put = Self::stale_put(address);
-        let text = String::from_utf8(put.bytes).expect("ASCII");
-        let proof = format!("authorization: Bearer {bearer}\r\ncontent-type");
-        Self::new(text.replacen("content-type", &proof, 1), HOLE)
+        Self::stale_put(address).with(&format!("authorization: Bearer {bearer}"))
     }
 
     /// The same bytes, to where nothing is.
@@ -71,6 +92,11 @@ impl Template {
             format!("GET /v1/resources/{KEY}{HOLE} HTTP/1.1\r\nhost: {address}\r\n\r\n"),
             HOLE,
         )
+    }
+
+    /// Under the token that the key has seen last.
+    pub fn fenced_get(address: &str) -> Self {
+        Self::get(address).with(&format!("x-fencing-token: {TOKEN}"))
     }
 
     /// The same fenced write in one transaction, as etcd's JSON gateway takes it.
