@@ -230,9 +230,14 @@ impl Engine {
         answer.await.unwrap_or_else(|_| Err(failed(lost_in_flight())))
     }
 
-    /// The newest committed state of a key.
+    /// The newest committed state of a key, for whoever just wants to read it.
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
         threads::goes_by(Lane::Own);
+        self.newest(key).await
+    }
+
+    /// The same, on the way to something else.
+    async fn newest(&self, key: Key) -> Result<Snapshot, EngineError> {
         let (reply, answer) = oneshot::channel();
         self.submit(self.reader(), Reading::Key(key, reply))?;
         answer.await.unwrap_or(Err(EngineError::ShuttingDown))
@@ -306,7 +311,7 @@ impl Drop for OnTheWay<'_> {
 #[async_trait]
 impl trust::Reads for Engine {
     async fn snapshot(&self, key: &Key) -> Result<Snapshot, EngineError> {
-        self.read(key.clone()).await
+        self.newest(key.clone()).await
     }
 }
 

@@ -1,20 +1,20 @@
 //! The threads that serve. Each has a runtime of its own, and takes no work from another.
 //!
-//! A connection stays on the thread that it was given to, and so do the reads that it asks for. Threads
-//! that shared their work would have to wake each other for every answer, and that costs more than it
-//! brings, until one of them is too busy. What they do share is the lane that writes, since one batch is
-//! better than two: it hands its answers over together (`engine/delivery.rs`).
+//! A connection is dealt out to one of them, and the reads that it asks for stay there. Threads that shared their
+//! work would have to wake each other for every answer, and that costs more than it brings, until one of
+//! them is too busy. What they do share is the lane that writes, since one batch is better than two: it hands
+//! its answers over together (`engine/delivery.rs`).
 //!
-//! Where there are two, as on two processors, connections that write are all served on the first, where that
-//! lane is, and move there (`server/moving.rs`). While Postgres has one processor, all the rest of a batch fits
-//! on the other; a second thread would only get in Postgres's way. Reads, and refusals from memory, keep both
-//! busy, and are dealt out.
+//! On two processors, connections that write move to the first of two threads, where that lane is
+//! (`server/moving.rs`). While Postgres has one processor, all the rest of a batch fits on the other; a second
+//! thread would only get in Postgres's way. Reads, and refusals from memory, keep both busy.
 
 mod habit;
 
-use std::{cell::Cell, future::pending, io, sync::Arc, thread};
+use std::{cell::Cell, io, sync::Arc, thread};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::sync::CancellationToken;
 
 pub use self::habit::{Habit, Lane, goes_by};
 
@@ -23,7 +23,17 @@ thread_local! {
 }
 
 #[derive(Clone)]
-pub struct Threads(Arc<[Thread]>);
+pub struct Threads {
+    all: Arc<[Thread]>,
+    /// Whether those who write are served on the first.
+    gather_writers: bool,
+}
+
+/// All but the first, which run by themselves.
+pub struct Others {
+    leave: CancellationToken,
+    threads: Vec<thread::JoinHandle<()>>,
+}
 
 struct Thread {
     runtime: Handle,
@@ -40,41 +50,54 @@ pub struct Seat {
 }
 
 impl Threads {
-    /// So many of them. The first is the caller's, who runs it; the others run until the process ends.
-    pub fn start(count: usize) -> io::Result<(Runtime, Self)> {
+    /// So many of them. The first is the caller's, who runs it.
+    pub fn start(count: usize) -> io::Result<(Runtime, Self, Others)> {
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self::start_on(count, processors)
+    }
+
+    /// As on a machine with so many processors.
+    pub fn start_on(count: usize, processors: usize) -> io::Result<(Runtime, Self, Others)> {
         let first = runtime()?;
-        let mut threads = vec![Thread::of(first.handle())];
+        let mut all = vec![Thread::of(first.handle())];
+        let mut others = Others { leave: CancellationToken::new(), threads: Vec::new() };
         for place in 1..count {
             let runtime = runtime()?;
-            threads.push(Thread::of(runtime.handle()));
-            thread::Builder::new().name(format!("serve-{place}")).spawn(move || {
+            all.push(Thread::of(runtime.handle()));
+            let leave = others.leave.clone();
+            let serves = move || {
                 PLACE.set(place);
-                runtime.block_on(pending::<()>());
-            })?;
+                runtime.block_on(leave.cancelled());
+                // Dropped, it would wait for what may block.
+                runtime.shutdown_background();
+            };
+            let name = format!("serve-{place}");
+            others.threads.push(thread::Builder::new().name(name).spawn(serves)?);
         }
-        Ok((first, Self(threads.into())))
+        let gather_writers = count == 2 && processors <= 2;
+        Ok((first, Self { all: all.into(), gather_writers }, others))
     }
 
     /// The runtime that this is called on, and no other.
     pub fn only_this() -> Self {
-        Self([Thread::of(&Handle::current())].into())
+        Self { all: [Thread::of(&Handle::current())].into(), gather_writers: false }
     }
 
     /// Their runtimes, in order of their places.
     pub fn runtimes(&self) -> impl Iterator<Item = &Handle> {
-        self.0.iter().map(|thread| &thread.runtime)
+        self.all.iter().map(|thread| &thread.runtime)
     }
 
     /// Where there are the fewest connections.
     pub fn seat(&self) -> Seat {
-        let fewest = (0..self.0.len()).min_by_key(|place| self.connections(*place));
+        let fewest = (0..self.all.len()).min_by_key(|place| self.connections(*place));
         self.seat_at(fewest.expect("there is always the first"))
     }
 
-    /// For a connection whose requests have come to go by this lane. Of two threads the first has all that
-    /// use its own; and who does not, need not be there.
+    /// For a connection whose requests have come to go by this lane: the first thread is for all that use the
+    /// one that is there; and who does not, need not be there.
     pub fn better_seat(&self, now: &Seat, lane: Lane) -> Option<Seat> {
-        if self.0.len() != 2 {
+        if !self.gather_writers {
             return None;
         }
         match lane {
@@ -87,12 +110,24 @@ impl Threads {
     }
 
     fn connections(&self, place: usize) -> usize {
-        Arc::strong_count(&self.0[place].connections) - 1
+        Arc::strong_count(&self.all[place].connections) - 1
     }
 
     fn seat_at(&self, place: usize) -> Seat {
-        let Thread { runtime, connections } = &self.0[place];
+        let Thread { runtime, connections } = &self.all[place];
         Seat { place, runtime: runtime.clone(), connection: connections.clone() }
+    }
+}
+
+impl Others {
+    /// Returns when they have left, and whatever they were doing is dropped. A connection may have come from the
+    /// first thread, and have timers there: so the first is to end last.
+    pub fn end(self) {
+        self.leave.cancel();
+        for thread in self.threads {
+            // One that has panicked has left as well.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -117,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_has_a_place_of_its_own() {
-        let (first, threads) = Threads::start(3).unwrap();
+        let (first, threads, _others) = Threads::start(3).unwrap();
         let places = threads.runtimes().map(|runtime| runtime.spawn(async { place() }));
         let places: Vec<_> = places.collect();
         let places = first.block_on(async {
@@ -132,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_connection_goes_where_there_are_the_fewest() {
-        let (first, threads) = Threads::start(2).unwrap();
+        let (first, threads, _others) = Threads::start(2).unwrap();
         let place_of = |seat: &Seat| {
             let found = seat.runtime.spawn(async { place() });
             assert_eq!(first.block_on(found).unwrap(), seat.place);
@@ -147,7 +182,7 @@ mod tests {
 
     #[test]
     fn of_two_the_first_has_all_that_use_its_lane() {
-        let (_first, threads) = Threads::start(2).unwrap();
+        let (_first, threads, _others) = Threads::start_on(2, 2).unwrap();
         let [one, other, third] = [(); 3].map(|()| threads.seat());
         let better = |seat: &Seat, lane| threads.better_seat(seat, lane).map(|seat| seat.place);
         let all = [&one, &other, &third];
@@ -158,13 +193,28 @@ mod tests {
     }
 
     #[test]
-    fn of_more_each_is_as_good() {
-        for count in [1, 3] {
-            let (_first, threads) = Threads::start(count).unwrap();
+    fn where_there_is_room_each_is_as_good() {
+        for (count, processors) in [(1, 1), (3, 2), (2, 4)] {
+            let (_first, threads, _others) = Threads::start_on(count, processors).unwrap();
             let seats = [(); 4].map(|()| threads.seat());
             for lane in [Lane::Shared, Lane::Own] {
                 assert!(seats.iter().all(|seat| threads.better_seat(seat, lane).is_none()));
             }
         }
+    }
+
+    #[test]
+    fn the_others_leave_and_drop_what_they_were_doing() {
+        let (_first, threads, others) = Threads::start(3).unwrap();
+        let doing = Arc::new(());
+        for runtime in threads.runtimes().skip(1) {
+            let doing = doing.clone();
+            runtime.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(doing);
+            });
+        }
+        others.end();
+        assert_eq!(Arc::strong_count(&doing), 1);
     }
 }

@@ -60,7 +60,7 @@ pub fn serve_if_asked() {
         // The same threads as the program itself has.
         [NOOP] => {
             let started = Threads::start(settings::threads_by_default());
-            let (runtime, threads) = started.expect("threads");
+            let (runtime, threads, _others) = started.expect("threads");
             runtime.block_on(noop::serve(threads));
         }
         // As anybody gets who does not ask.

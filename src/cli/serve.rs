@@ -58,13 +58,14 @@ impl Serve {
             );
         }
         let (url, store) = self.settings.store.open().map_err(Failure::settings)?;
-        let (runtime, threads) = Threads::start(self.settings.threads())
+        let (runtime, threads, others) = Threads::start(self.settings.threads())
             .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
         // An authority has tasks of its own, and they need a runtime to live in.
         let inside = runtime.enter();
         let lock_service = self.settings.open_authority(&store).map_err(Failure::settings)?;
         drop(inside);
         let served = runtime.block_on(serve(self.settings, &url, store, lock_service, threads));
+        others.end();
         // Dropped, it would wait for a thread that may be looking up a name that nobody knows.
         runtime.shutdown_background();
         served

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn everybody_is_told_wherever_they_are() {
-        let (first, threads) = Threads::start(3).unwrap();
+        let (first, threads, _others) = Threads::start(3).unwrap();
         let delivery = Delivery::start(&threads);
         let (batch, answers): (Vec<_>, Vec<_>) = (0..30)
             .map(|number| {

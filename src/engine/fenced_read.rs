@@ -3,6 +3,8 @@
 //! A fenced read claims, then reads. But a mark never falls: where those of its key and its scope are known to
 //! have reached its token, there is nothing left to claim, and it is a read like any other. It need not wait
 //! for the writes, nor they for it. Whether a newer holder has come meanwhile is seen in what was read.
+//!
+//! It says nothing of what its connection is used for: those who read under a token mostly write, too.
 
 use super::{Engine, EngineError};
 use crate::{
@@ -28,13 +30,16 @@ impl Engine {
         reached(&claim.key) && claim.scope.as_ref().is_none_or(reached)
     }
 
-    /// The key first: if the scope is still at the token afterwards, it was so when the key was read.
+    /// Both go by the same lane, mostly in one batch, and the key is read first: if the scope is still at the
+    /// token after that, it was so when the key was read.
     async fn reread(&self, claim: &Write) -> Result<Option<Settled>, EngineError> {
-        let key = self.read(claim.key.clone()).await?;
-        let scope = match &claim.scope {
-            Some(scope) => Some(self.read(scope.clone()).await?),
-            None => None,
+        let scope = async {
+            match &claim.scope {
+                Some(scope) => self.newest(scope.clone()).await.map(Some),
+                None => Ok(None),
+            }
         };
+        let (key, scope) = tokio::try_join!(biased; self.newest(claim.key.clone()), scope)?;
         let guard = scope.iter().map(|scope| scope.standing.mark).fold(key.standing.mark, Ord::max);
         let judged = |verdict| Judgement { verdict, key: key.standing, guard };
         if guard.outranks(claim.token) {

@@ -22,7 +22,7 @@ use crate::{
 pub struct Writing {
     pub unit: Unit,
     pub begun: Begun,
-    /// The place of the thread on which somebody waits.
+    /// The place of the thread on which somebody waits, unless they have moved meanwhile.
     pub place: usize,
     pub reply: Reply<Settled>,
 }

@@ -97,7 +97,7 @@ async fn one_connection_too_many_is_turned_away() {
 /// As after a restart. Whoever finds no place to wait in would be told nothing, and try again after a second.
 #[tokio::test]
 async fn many_may_come_at_once() {
-    const THEY: usize = 600;
+    const THEY: usize = 250;
     let store = TestStore::sqlite();
     let server = Fencepost::on(&store).await;
     // It accepts nobody.

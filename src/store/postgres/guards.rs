@@ -11,8 +11,8 @@
 //!
 //! All scopes are locked before any key. Everybody else locks whatever they need in byte order, so a batch of
 //! another fencepost that writes the scope's own key, and one of our keys before it, would wait for us, and we
-//! for it. But a lane waits for 100 ms at most, which is less than Postgres takes to call it a deadlock. Then
-//! it lets go of its scopes, and those who are blocked take a detour, where sessions are patient; there no
+//! for it. But a lane waits for any one row for 100 ms at most, which is less than Postgres takes to call it a
+//! deadlock. Then it lets go of its scopes, and those who are blocked take a detour, where sessions are patient; there no
 //! statement holds scopes, and all rows are locked in byte order.
 
 use super::plan::Run;
