@@ -30,16 +30,13 @@ impl Engine {
         reached(&claim.key) && claim.scope.as_ref().is_none_or(reached)
     }
 
-    /// Both go by the same lane, mostly in one batch, and the key is read first: if the scope is still at the
-    /// token after that, it was so when the key was read.
+    /// The key first, and only then its scope: if that is still at the token, it was so when the key was read.
     async fn reread(&self, claim: &Write) -> Result<Option<Settled>, EngineError> {
-        let scope = async {
-            match &claim.scope {
-                Some(scope) => self.newest(scope.clone()).await.map(Some),
-                None => Ok(None),
-            }
+        let key = self.newest(claim.key.clone()).await?;
+        let scope = match &claim.scope {
+            Some(scope) => Some(self.newest(scope.clone()).await?),
+            None => None,
         };
-        let (key, scope) = tokio::try_join!(biased; self.newest(claim.key.clone()), scope)?;
         let guard = scope.iter().map(|scope| scope.standing.mark).fold(key.standing.mark, Ord::max);
         let judged = |verdict| Judgement { verdict, key: key.standing, guard };
         if guard.outranks(claim.token) {
