@@ -8,8 +8,9 @@
 
 use super::{Engine, EngineError};
 use crate::{
-    fence::{Judgement, Refusal, Verdict},
+    fence::{self, Verdict},
     store::{Settled, Unit},
+    token::Mark,
     write::Write,
 };
 
@@ -37,17 +38,16 @@ impl Engine {
             Some(scope) => Some(self.newest(scope.clone()).await?),
             None => None,
         };
-        let guard = scope.iter().map(|scope| scope.standing.mark).fold(key.standing.mark, Ord::max);
-        let judged = |verdict| Judgement { verdict, key: key.standing, guard };
-        if guard.outranks(claim.token) {
-            let judgement = judged(Verdict::Refused(Refusal::Stale));
+        let scope_mark = scope.as_ref().map(|scope| scope.standing.mark);
+        // What is read is never below the floor, so that has been looked at.
+        let judgement = fence::judge(claim, &key.standing, scope_mark, Mark::UNSEEN);
+        if let Verdict::Refused(_) = judgement.verdict {
             return Ok(Some(Settled::Refused { index: 0, judgement }));
         }
         // Another server may have taken over, which lacks the last marks. They are to be claimed anew.
         if scope.iter().chain([&key]).any(|found| found.own < claim.token.get()) {
             return Ok(None);
         }
-        let judgements = vec![judged(Verdict::Accepted)];
-        Ok(Some(Settled::Applied { judgements, value: key.value }))
+        Ok(Some(Settled::Applied { judgements: vec![judgement], value: key.value }))
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::threads::{Habit, Lane, Seat, Threads};
 
-pub struct Moving<F> {
+struct Moving<F> {
     /// Gone once it has moved.
     connection: Option<Connection<F>>,
 }

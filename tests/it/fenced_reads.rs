@@ -10,6 +10,7 @@ use crate::harness::{
     fencepost::Fencepost,
     http::{Client, answer},
     postgres,
+    prometheus::Scrape,
     store::{TestStore, on_each_store},
 };
 
@@ -77,6 +78,29 @@ on_each_store! {
         answer(elsewhere.client().delete("key", 5)).await;
         let gone = answer(read(&client, "key", 5)).await;
         assert_eq!((gone.problem().as_str(), gone.header("x-fencing-mark")), ("not-found", Some("5")));
+    }
+}
+
+on_each_store! {
+    /// As claims, whichever way they go.
+    async fn they_are_counted_and_recorded(store: TestStore) {
+        let [here, elsewhere] = [Fencepost::on(&store).await, Fencepost::on(&store).await];
+        let client = here.client();
+        answer(client.put("key", 5, "v")).await;
+        let before = Scrape::of(&here).await;
+        assert_eq!(answer(read(&client, "key", 5)).await.status, 200);
+        answer(elsewhere.client().claim("key", 6)).await;
+        assert_eq!(answer(read(&client, "key", 5)).await.status, 409);
+        let after = Scrape::of(&here).await;
+        let rose = |count: fn(&Scrape) -> f64| count(&after) - count(&before);
+        let counts = [
+            rose(|it| it.writes("claim", "accepted")),
+            rose(|it| it.writes("claim", "rejected")),
+            rose(|it| it.rejected("stale-token", "store")),
+        ];
+        assert!(counts.iter().all(|count| (count - 1.0).abs() < 0.5), "{counts:?}");
+        let recorded = answer(client.get("/v1/rejections?key=key")).await.json();
+        assert_eq!((&recorded["rejections"][0]["token"], &recorded["rejections"][0]["mark"]), (&json!(5), &json!(6)));
     }
 }
 

@@ -12,8 +12,8 @@
 //! All scopes are locked before any key. Everybody else locks whatever they need in byte order, so a batch of
 //! another fencepost that writes the scope's own key, and one of our keys before it, would wait for us, and we
 //! for it. But a lane waits for any one row for 100 ms at most, which is less than Postgres takes to call it a
-//! deadlock. Then it lets go of its scopes, and those who are blocked take a detour, where sessions are patient; there no
-//! statement holds scopes, and all rows are locked in byte order.
+//! deadlock. Then it lets go of its scopes, and those who are blocked take a detour, where sessions are
+//! patient; there no statement holds scopes, and all rows are locked in byte order.
 
 use super::plan::Run;
 
@@ -66,16 +66,11 @@ impl<'a> Guards<'a> {
             });
             i32::try_from(place + 1).unwrap_or(i32::MAX)
         };
+        let none_first = || std::iter::once(None).chain(scopes.iter().copied().map(Some));
         Some(Self {
+            scopes: none_first().map(|guard| guard.map(|(scope, _)| scope)).collect(),
+            tokens: none_first().map(|guard| guard.map(|(_, token)| token)).collect(),
             places: runs.iter().map(place).collect(),
-            tokens: [None]
-                .into_iter()
-                .chain(scopes.iter().map(|(_, token)| Some(*token)))
-                .collect(),
-            scopes: [None]
-                .into_iter()
-                .chain(scopes.iter().map(|(scope, _)| Some(*scope)))
-                .collect(),
         })
     }
 }
