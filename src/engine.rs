@@ -57,6 +57,9 @@ pub fn readers(threads: usize) -> usize {
     threads + 1
 }
 
+/// Writes on their way that are better off in one lane, even if there is a processor for another.
+const ENOUGH_FOR_ONE_LANE: usize = 256;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Jobs that may wait in one lane; beyond that a request is turned away at once.
@@ -93,8 +96,8 @@ pub struct Engine {
     detoured: Arc<AtomicUsize>,
     /// Writes that wait for a lane or for the store.
     writing: AtomicUsize,
-    /// Up to so many of them, one lane takes them all: as many as it takes at once. Two batches of
-    /// half the size cost Postgres and us more.
+    /// Up to so many of them, the first lane takes them all. Two batches of half the size cost Postgres and
+    /// us more.
     one_lane: usize,
     marks: Arc<Marks>,
     succession: Arc<Succession>,
@@ -141,7 +144,7 @@ impl Engine {
             lister: start_reader(runtimes[0], Purpose::Patient),
             detoured,
             writing: AtomicUsize::new(0),
-            one_lane: store.gathers().min(limits.queue),
+            one_lane: share_of_the_first(threads, limits.queue),
             marks,
             succession,
             trust,
@@ -317,4 +320,24 @@ impl trust::Reads for Engine {
 
 fn lost_in_flight() -> EngineError {
     StoreError::Unknown("the task that carried the write has died".into()).into()
+}
+
+/// How many writes may be on their way in the first lane before there is one more.
+fn share_of_the_first(threads: &Threads, queue: usize) -> usize {
+    if threads.have_room_for_two_lanes() { queue.min(ENOUGH_FOR_ONE_LANE) } else { queue }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lane_waits_for_many_writes_and_a_processor() {
+        let share = |processors, queue| {
+            let (_first, threads, _others) = Threads::start_on(2, processors).unwrap();
+            share_of_the_first(&threads, queue)
+        };
+        assert_eq!((share(4, 1000), share(4, 100)), (256, 100));
+        assert_eq!((share(2, 1000), share(1, 100)), (1000, 100));
+    }
 }

@@ -25,8 +25,7 @@ thread_local! {
 #[derive(Clone)]
 pub struct Threads {
     all: Arc<[Thread]>,
-    /// Whether those who write are served on the first.
-    gather_writers: bool,
+    processors: usize,
 }
 
 /// All but the first, which run by themselves.
@@ -52,8 +51,7 @@ pub struct Seat {
 impl Threads {
     /// So many of them. The first is the caller's, who runs it.
     pub fn start(count: usize) -> io::Result<(Runtime, Self, Others)> {
-        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::start_on(count, processors)
+        Self::start_on(count, processors())
     }
 
     /// As on a machine with so many processors.
@@ -74,13 +72,12 @@ impl Threads {
             let name = format!("serve-{place}");
             others.threads.push(thread::Builder::new().name(name).spawn(serves)?);
         }
-        let gather_writers = count == 2 && processors <= 2;
-        Ok((first, Self { all: all.into(), gather_writers }, others))
+        Ok((first, Self { all: all.into(), processors }, others))
     }
 
     /// The runtime that this is called on, and no other.
     pub fn only_this() -> Self {
-        Self { all: [Thread::of(&Handle::current())].into(), gather_writers: false }
+        Self { all: [Thread::of(&Handle::current())].into(), processors: processors() }
     }
 
     /// Their runtimes, in order of their places.
@@ -94,10 +91,22 @@ impl Threads {
         self.seat_at(fewest.expect("there is always the first"))
     }
 
+    /// Whether a processor would be left for a second session that writes, beside us and the first. Else
+    /// the two only take turns, where the database is on this machine; and where it is not, one session can do
+    /// more than we can.
+    pub fn have_room_for_two_lanes(&self) -> bool {
+        self.processors > 2
+    }
+
+    /// Whether those who write are served on the first.
+    fn gather_writers(&self) -> bool {
+        self.all.len() == 2 && !self.have_room_for_two_lanes()
+    }
+
     /// For a connection whose requests have come to go by this lane: the first thread is for all that use the
     /// one that is there; and who does not, need not be there.
     pub fn better_seat(&self, now: &Seat, lane: Lane) -> Option<Seat> {
-        if !self.gather_writers {
+        if !self.gather_writers() {
             return None;
         }
         match lane {
@@ -140,6 +149,10 @@ impl Thread {
 /// The place of the thread that this is called on, among those that serve.
 pub fn place() -> usize {
     PLACE.get()
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -17,6 +17,9 @@ use crate::{
     token::Key,
 };
 
+/// Reads that are answered together. The values of all of them are in memory at once.
+const MOST: usize = 256;
+
 pub enum Reading {
     Key(Key, Reply<Snapshot>),
     List(Page, Reply<Vec<Listed>>),
@@ -31,7 +34,7 @@ pub fn start(
     purpose: Purpose,
 ) -> Queue<Reading> {
     let (queue, jobs) = Queue::new(capacity);
-    let at_once = store.gathers();
+    let at_once = store.gathers().min(MOST);
     let link = Link::new(store, purpose, desk.succession, desk.losses);
     let reader = Reader { link, marks: desk.marks, at_once };
     on.spawn(reader.run(jobs));

@@ -232,6 +232,6 @@ impl Store for PostgresStore {
 
     /// They share a statement, a round trip and a commit.
     fn gathers(&self) -> usize {
-        256
+        512
     }
 }
