@@ -28,7 +28,10 @@ pub mod witness;
 use std::{
     net::TcpListener,
     process::{Child, Command},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -36,9 +39,21 @@ use std::{
 /// How long anything may take before a test calls it broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// For a server that is about to start, and for nobody else: none that this process has given away before,
+/// and none that the kernel gives to clients (from 32768 on), who could have it before the server does.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    // Other processes begin elsewhere.
+    let start = std::process::id().wrapping_mul(997);
+    loop {
+        let number = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("a port");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Waits for a condition; panics if it does not come true.
