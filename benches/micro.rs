@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use bytesize::ByteSize;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fencepost::{
-    api::{Api, FENCING_SEQ, FENCING_TOKEN, Guarded, Shared, extract},
+    api::{Api, FENCING_SEQ, FENCING_TOKEN, Guarded, Shared, extract, named::Named},
     engine::{self, Engine, Trust, marks::Marks},
     fence::{Judgement, Standing, Verdict},
     limits::{Bounds, Limits},
@@ -55,7 +55,7 @@ fn parser(criterion: &mut Criterion) {
 
 fn write(api: &Api, uri: &Uri, headers: &HeaderMap) -> Option<Write> {
     let key = extract::key(uri, "/v1/resources/").ok()?;
-    extract::write(api, key, headers, Change::Delete).ok()
+    extract::write(api, key, headers, Named::among(headers), Change::Delete).ok()
 }
 
 /// Its engine is never used, and never opened.

@@ -25,6 +25,7 @@ pub mod listing;
 pub mod locks;
 pub mod marks;
 mod measure;
+pub mod named;
 pub mod openapi;
 mod outcome;
 pub mod problem;
@@ -46,9 +47,12 @@ use axum::{
 use bytesize::ByteSize;
 use tokio_util::sync::CancellationToken;
 
-use self::problem::{Kind, Problem};
 pub(crate) use self::route::{no_such_method, no_such_route};
 pub use self::{door::Door, guarded::Guarded, route::Route};
+use self::{
+    named::{Name, Named},
+    problem::{Kind, Problem},
+};
 use crate::{
     auth::{Access, gate::SharedGate},
     limits::Limits,
@@ -129,19 +133,20 @@ impl Answers for Public {
 }
 
 /// What some proxy on the way may read differently is refused before anybody acts on it.
-fn refuse_ambiguity(request: &Request) -> Result<(), Problem> {
-    let headers = request.headers();
-    let hosts = headers.get_all(header::HOST).iter().count();
+fn refuse_ambiguity(request: &Request, named: Named) -> Result<(), Problem> {
     let one_host = match request.version() {
-        Version::HTTP_11 => hosts == 1,
-        _ => hosts <= 1,
+        Version::HTTP_11 => named.hosts == 1,
+        _ => named.hosts <= 1,
     };
     if !one_host {
         let detail = "an HTTP/1.1 request must have exactly one Host header";
         return Err(Problem::new(Kind::InvalidRequest, detail).and_close());
     }
+    if !named.has(Name::TransferEncoding) {
+        return Ok(());
+    }
     // hyper would take `gzip, chunked` apart as chunks, and leave the gzip in the value.
-    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut encodings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
     if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
         let detail = "the only Transfer-Encoding that is supported is chunked";
         return Err(Problem::new(Kind::InvalidRequest, detail).and_close());

@@ -13,27 +13,18 @@ use axum::{
 
 use super::{
     host,
+    named::{Name, Named},
     problem::{Kind, Problem},
 };
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What every browser sends, and a page cannot leave out; some of them not to every address. Their
-/// `User-Agent` is another sign.
-const OF_BROWSERS: [HeaderName; 5] = [
-    header::ACCEPT_LANGUAGE,
-    header::ORIGIN,
-    header::REFERER,
-    HeaderName::from_static("sec-fetch-mode"),
-    SEC_FETCH_SITE,
-];
-
 /// `on_loopback`: only this machine can ask, so the only names are its own.
-pub fn refuse_pages(request: &Request, on_loopback: bool) -> Result<(), Problem> {
-    let headers = request.headers();
-    if !is_of_a_browser(headers) {
+pub fn refuse_pages(request: &Request, named: Named, on_loopback: bool) -> Result<(), Problem> {
+    if !named.has(Name::Browser) {
         return Ok(());
     }
+    let headers = request.headers();
     let host = host::of(request);
     if is_of_another_site(headers, host) {
         let detail = "a page of another site has sent this, and this is not for browsers";
@@ -57,14 +48,6 @@ fn is_of_another_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     other_origin || matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
-/// Few requests are. To go through their headers once is quicker than to search for each that tells.
-fn is_of_a_browser(headers: &HeaderMap) -> bool {
-    headers.iter().any(|(name, value)| {
-        OF_BROWSERS.contains(name)
-            || *name == header::USER_AGENT && value.as_bytes().starts_with(b"Mozilla/")
-    })
-}
-
 /// A name without a dot is one of this network: nobody registers it.
 fn cannot_be_a_strangers(host: &str) -> bool {
     let name = host::name_in(host);
@@ -84,7 +67,8 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        refuse_pages(&request.body(Body::empty()).unwrap(), on_loopback).is_err()
+        let request = request.body(Body::empty()).unwrap();
+        refuse_pages(&request, Named::among(request.headers()), on_loopback).is_err()
     }
 
     const CHROME: &[(&str, &str)] = &[("User-Agent", "Mozilla/5.0 (X11)")];

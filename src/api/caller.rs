@@ -7,7 +7,10 @@ use axum::{
     http::{Extensions, HeaderMap, HeaderName, header},
 };
 
-use super::FENCING_CLIENT;
+use super::{
+    FENCING_CLIENT,
+    named::{Name, Named},
+};
 use crate::{
     rejections::Caller,
     server::Peer,
@@ -18,9 +21,15 @@ use crate::{
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// As the request says it, before anybody has judged whether it is valid.
-pub fn of_request(request: &Request, trace: Option<TraceId>, step: Option<Step>) -> Arc<Caller> {
+pub fn of_request(
+    request: &Request,
+    named: Named,
+    trace: Option<TraceId>,
+    step: Option<Step>,
+) -> Arc<Caller> {
     let headers = request.headers();
-    let said = text(headers, &FENCING_CLIENT).or_else(|| text(headers, &header::USER_AGENT));
+    let of = |name, header| named.has(name).then(|| text(headers, header)).flatten();
+    let said = of(Name::Client, &FENCING_CLIENT).or_else(|| of(Name::Agent, &header::USER_AGENT));
     Arc::new(Caller {
         client: said.map(|said| up_to(said, Caller::MAX_CLIENT_BYTES).into()),
         peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
@@ -36,7 +45,10 @@ pub fn of(extensions: &Extensions) -> Arc<Caller> {
 }
 
 /// `None` if there is none, or more than one, or one that is not as the standard has it.
-pub fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+pub fn trace_parent(headers: &HeaderMap, named: Named) -> Option<TraceParent> {
+    if !named.has(Name::Trace) {
+        return None;
+    }
     let mut values = headers.get_all(TRACEPARENT).iter();
     let value = values.next().filter(|_| values.next().is_none())?;
     TraceParent::parse(value.to_str().ok()?)

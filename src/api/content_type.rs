@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, header};
 
 use super::{
     extract,
+    named::{Name, Named},
     problem::{Kind, Problem},
 };
 
@@ -15,15 +16,9 @@ pub const JSON: &str = "application/json";
 const MAX_BYTES: usize = 256;
 
 /// What a request says that its body is.
-pub fn of_request(headers: &HeaderMap) -> Result<String, Problem> {
-    // Only the bytes and their type are kept, so whatever else describes them would be lost.
-    if headers.contains_key(header::CONTENT_ENCODING) {
-        let detail = "Content-Encoding is not kept; send the bytes as they are to be read";
-        return Err(Problem::new(Kind::UnsupportedMediaType, detail));
-    }
-    if headers.contains_key(header::CONTENT_RANGE) {
-        let detail = "a resource is written as a whole; Content-Range is not supported";
-        return Err(Problem::new(Kind::InvalidRequest, detail));
+pub fn of_request(headers: &HeaderMap, named: Named) -> Result<String, Problem> {
+    if named.has(Name::NotKept) {
+        refuse_what_is_not_kept(headers)?;
     }
     match extract::only(headers, &header::CONTENT_TYPE, Kind::InvalidRequest)? {
         None | Some("") => Ok(BYTES.into()),
@@ -33,6 +28,19 @@ pub fn of_request(headers: &HeaderMap) -> Result<String, Problem> {
         }
         Some(text) => Ok(text.into()),
     }
+}
+
+/// Only the bytes and their type are kept, so whatever else describes them would be lost.
+fn refuse_what_is_not_kept(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        let detail = "Content-Encoding is not kept; send the bytes as they are to be read";
+        return Err(Problem::new(Kind::UnsupportedMediaType, detail));
+    }
+    if headers.contains_key(header::CONTENT_RANGE) {
+        let detail = "a resource is written as a whole; Content-Range is not supported";
+        return Err(Problem::new(Kind::InvalidRequest, detail));
+    }
+    Ok(())
 }
 
 /// For a body that must be JSON; `what` begins the sentence that says so.

@@ -12,7 +12,8 @@ use axum::{
 };
 
 use super::{
-    FENCING_TOKEN, browsers,
+    browsers,
+    named::{Name, Named},
     problem::{Kind, Problem},
     refuse_ambiguity, weighed,
 };
@@ -44,10 +45,10 @@ pub enum Asking {
 }
 
 impl Asking {
-    pub fn by(request: &Request) -> Self {
+    pub fn by(request: &Request, named: Named) -> Self {
         match request.method().is_safe() {
             false => Self::Write,
-            true if request.headers().contains_key(FENCING_TOKEN) => Self::FencedRead,
+            true if named.has(Name::Token) => Self::FencedRead,
             true => Self::Read,
         }
     }
@@ -55,16 +56,16 @@ impl Asking {
 
 impl Door {
     /// Leaves the identity in the request's extensions, where authentication is on.
-    pub async fn pass(&self, request: &mut Request) -> Result<(), Problem> {
+    pub async fn pass(&self, request: &mut Request, named: Named) -> Result<(), Problem> {
         // First of all, so that strangers leave no traces, such as a malformed write in the record.
-        self.prove(request).await?;
-        refuse_ambiguity(request)?;
+        self.prove(request, named).await?;
+        refuse_ambiguity(request, named)?;
         self.admit(request)
     }
 
-    async fn prove(&self, request: &mut Request) -> Result<(), Problem> {
+    async fn prove(&self, request: &mut Request, named: Named) -> Result<(), Problem> {
         let Some(gate) = &self.gate else {
-            browsers::refuse_pages(request, self.on_loopback)?;
+            browsers::refuse_pages(request, named, self.on_loopback)?;
             welcome(request);
             return Ok(());
         };
@@ -77,7 +78,7 @@ impl Door {
         };
         if proven.proof.way == Way::Certificate {
             // A browser shows it by itself, whichever page has sent the request.
-            browsers::refuse_pages(request, false)?;
+            browsers::refuse_pages(request, named, false)?;
         }
         welcome(request);
         // What comes after this has no business with it, and may write it to a log.

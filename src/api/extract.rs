@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, HeaderName, Uri, header};
 
 use super::{
     Api, FENCING_CLIENT, FENCING_RULE, FENCING_SCOPE, FENCING_SEQ, FENCING_TOKEN,
+    named::{Name, Named},
     problem::{Kind, Problem},
 };
 use crate::{
@@ -26,41 +27,35 @@ pub fn key(uri: &Uri, prefix: &str) -> Result<Key, Problem> {
 }
 
 /// Everything that the headers say of a write, a delete or a claim.
-pub fn write(api: &Api, key: Key, headers: &HeaderMap, change: Change) -> Result<Write, Problem> {
+pub fn write(
+    api: &Api,
+    key: Key,
+    headers: &HeaderMap,
+    named: Named,
+    change: Change,
+) -> Result<Write, Problem> {
     let token = token(headers)
         .and_then(|token| token.ok_or_else(token_required))
         .map_err(|problem| problem.about(key.clone()))?;
     let mut write = Write { change, rule: api.rule, ..Write::claim(key, token) };
-    match the_rest_of(&mut write, headers) {
+    match the_rest_of(&mut write, headers, named) {
         Ok(()) => Ok(write),
         // With as much of the write as could be read.
         Err(problem) => Err(problem.of(&write)),
     }
 }
 
-fn the_rest_of(write: &mut Write, headers: &HeaderMap) -> Result<(), Problem> {
-    if named(headers, OF_FENCING).any(|name| *name != FENCING_TOKEN) {
+fn the_rest_of(write: &mut Write, headers: &HeaderMap, named: Named) -> Result<(), Problem> {
+    if named.has(Name::Fencing) {
         write.seq = seq(headers)?;
         write.scope = scope(headers)?.filter(|scope| *scope != write.key);
         client(headers)?;
         write.rule = rule(headers)?.unwrap_or(write.rule);
     }
-    write.precondition = precondition(headers)?;
+    if named.has(Name::Condition) {
+        write.precondition = precondition(headers)?;
+    }
     Ok(())
-}
-
-const OF_FENCING: &str = "x-fencing-";
-const OF_CONDITIONS: &str = "if-";
-
-/// The names of this family. Few requests have any but the token, and to go through all their names once
-/// is quicker than to look for each that there could be.
-fn named<'a>(headers: &'a HeaderMap, family: &'a str) -> impl Iterator<Item = &'a HeaderName> {
-    headers.keys().filter(move |name| name.as_str().starts_with(family))
-}
-
-/// Whether there may be something to find in `If-Match` and its like.
-pub fn has_conditions(headers: &HeaderMap) -> bool {
-    named(headers, OF_CONDITIONS).next().is_some()
 }
 
 fn token_required() -> Problem {
@@ -70,8 +65,8 @@ fn token_required() -> Problem {
 }
 
 /// The claim that a read with a token makes; `None` for a plain read.
-pub fn fenced_read(key: &Key, headers: &HeaderMap) -> Result<Option<Write>, Problem> {
-    if named(headers, OF_FENCING).next().is_none() {
+pub fn fenced_read(key: &Key, headers: &HeaderMap, named: Named) -> Result<Option<Write>, Problem> {
+    if !named.has(Name::Token) && !named.has(Name::Fencing) {
         return Ok(None);
     }
     client(headers)?;
@@ -156,9 +151,6 @@ pub fn client(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// `If-Match: "<version>"` or `If-None-Match: *`. Any other form is refused, never ignored.
 fn precondition(headers: &HeaderMap) -> Result<Option<Precondition>, Problem> {
-    if !has_conditions(headers) {
-        return Ok(None);
-    }
     let if_match = only(headers, &header::IF_MATCH, Kind::InvalidRequest)?;
     let if_none_match = only(headers, &header::IF_NONE_MATCH, Kind::InvalidRequest)?;
     for unsupported in [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE, header::IF_RANGE] {

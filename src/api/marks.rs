@@ -9,7 +9,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api, caller, extract, openapi,
+    Api, caller, extract,
+    named::Named,
+    openapi,
     outcome::{settle, with_fencing},
     problem::{Kind, Problem},
     render,
@@ -85,7 +87,7 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
         let detail = format!("a claim writes no value, so {name} has nothing to look at");
         return Err(Problem::new(Kind::InvalidRequest, detail).about(key));
     }
-    let claim = extract::write(&api, key.clone(), headers, Change::Claim)?;
+    let claim = extract::write(&api, key.clone(), headers, Named::among(headers), Change::Claim)?;
     // It writes no value, so that a second one undoes nothing.
     let claim = Write { rule: Rule::AtLeast, ..claim };
     let permit = api.access(request.extensions()).write(&claim)?;

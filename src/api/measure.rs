@@ -11,9 +11,10 @@ use axum::{
 };
 
 use super::{
-    Api, Door, FENCING_TOKEN,
+    Api, Door,
     caller::{self, TRACEPARENT},
     door::Asking,
+    named::{Name, Named},
     problem::{Kind, Problem},
     render,
     route::{self, Route},
@@ -35,24 +36,25 @@ pub async fn measure(door: &Door, api: &Api, mut request: Request) -> Response {
     let route = Route::of(request.uri().path());
     let asked = route.and_then(|route| Asked::by(request.method(), route));
     let since = Instant::now();
+    let named = Named::among(request.headers());
     // First of all: whose request it is goes with it from here on.
-    let passed = door.pass(&mut request).await;
+    let passed = door.pass(&mut request, named).await;
     // A stranger does not say what is traced.
     let stranger = door.has_a_stranger(&request);
-    let parent = caller::trace_parent(request.headers()).filter(|_| !stranger);
+    let parent = caller::trace_parent(request.headers(), named).filter(|_| !stranger);
     let visit =
         door.metrics.spans.as_ref().and_then(|spans| Visit::begin(spans, parent, route, &request));
     let mut caller = Arc::default();
-    if matches!(asked, Some(Asked::Write(_))) || request.headers().contains_key(FENCING_TOKEN) {
+    if matches!(asked, Some(Asked::Write(_))) || named.has(Name::Token) {
         let trace = visit.as_ref().map(Visit::trace).or(parent.map(|parent| parent.trace));
-        caller = caller::of_request(&request, trace, visit.as_ref().map(Visit::step));
+        caller = caller::of_request(&request, named, trace, visit.as_ref().map(Visit::step));
         request.extensions_mut().insert(caller.clone());
     }
     let access = Access::of(&door.gate, request.extensions());
-    let asking = Asking::by(&request);
+    let asking = Asking::by(&request, named);
     let is_head = request.method() == Method::HEAD;
     let mut answer = match passed {
-        Ok(()) => route::answer(api, route, request).await,
+        Ok(()) => route::answer(api, route, request, named).await,
         Err(problem) => Err(problem),
     };
     let mut malformed = None;

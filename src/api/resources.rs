@@ -10,7 +10,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api, caller, content_type, extract, openapi,
+    Api, caller, content_type, extract,
+    named::{Name, Named},
+    openapi,
     outcome::{fenced_read, settle, with_fencing},
     problem::{Kind, Problem},
     render,
@@ -66,15 +68,19 @@ struct Written<'a> {
         openapi::BodyProblems,
     )
 )]
-pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+pub async fn put(
+    State(api): State<Api>,
+    request: Request,
+    named: Named,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     // The body is taken off the wire even if the headers are no good: an answer that arrives while
     // the client is still sending may be lost.
     let body = api.receive(&parts, body).await;
     let key = extract::key(&parts.uri, PREFIX)?;
-    let mut write = extract::write(&api, key, &parts.headers, Change::Claim)?;
+    let mut write = extract::write(&api, key, &parts.headers, named, Change::Claim)?;
     let content_type =
-        content_type::of_request(&parts.headers).map_err(|problem| problem.of(&write))?;
+        content_type::of_request(&parts.headers, named).map_err(|problem| problem.of(&write))?;
     let body = body.map_err(|problem| problem.of(&write))?;
     write.change = Change::Put(Value { body, content_type });
     let key = write.key.clone();
@@ -102,9 +108,13 @@ pub async fn put(State(api): State<Api>, request: Request) -> Result<Response, P
         openapi::PreconditionProblems,
     )
 )]
-pub async fn delete(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+pub async fn delete(
+    State(api): State<Api>,
+    request: Request,
+    named: Named,
+) -> Result<Response, Problem> {
     let key = extract::key(request.uri(), PREFIX)?;
-    let write = extract::write(&api, key, request.headers(), Change::Delete)?;
+    let write = extract::write(&api, key, request.headers(), named, Change::Delete)?;
     let permit = api.access(request.extensions()).write(&write)?;
     let engine = api.guarded.engine(permit);
     let judgement = settle(engine, write, caller::of(request.extensions())).await?;
@@ -128,11 +138,15 @@ pub async fn delete(State(api): State<Api>, request: Request) -> Result<Response
         openapi::ValueProblems,
     )
 )]
-pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+pub async fn get(
+    State(api): State<Api>,
+    request: Request,
+    named: Named,
+) -> Result<Response, Problem> {
     let headers = request.headers();
     let key = extract::key(request.uri(), PREFIX)?;
-    let claim = extract::fenced_read(&key, headers)?;
-    let known = versions_known_to(headers)?;
+    let claim = extract::fenced_read(&key, headers, named)?;
+    let known = versions_known_to(headers, named)?;
     let access = api.access(request.extensions());
     let (standing, value) = match claim {
         None => {
@@ -188,8 +202,8 @@ impl Known {
 
 /// A list of ETags, weak or strong: on a read the comparison is weak. An ETag that this server
 /// never gave out matches nothing.
-fn versions_known_to(headers: &HeaderMap) -> Result<Known, Problem> {
-    if !extract::has_conditions(headers) {
+fn versions_known_to(headers: &HeaderMap, named: Named) -> Result<Known, Problem> {
+    if !named.has(Name::Condition) {
         return Ok(Known::Nothing);
     }
     if headers.contains_key(header::IF_MATCH) {

@@ -11,7 +11,9 @@ use axum::{
 };
 
 use super::{
-    Api, batch, listing, locks, marks, openapi,
+    Api, batch, listing, locks, marks,
+    named::Named,
+    openapi,
     problem::{Kind, Problem},
     rejections, resources,
 };
@@ -85,14 +87,17 @@ pub async fn answer(
     api: &Api,
     route: Option<Route>,
     request: Request,
+    named: Named,
 ) -> Result<Response, Problem> {
     let Some(route) = route else { return Err(no_such_route(request.uri().clone()).await) };
     let method = request.method().clone();
     let state = State(api.clone());
     match (route, &method) {
-        (Route::Resource, &Method::GET | &Method::HEAD) => resources::get(state, request).await,
-        (Route::Resource, &Method::PUT) => resources::put(state, request).await,
-        (Route::Resource, &Method::DELETE) => resources::delete(state, request).await,
+        (Route::Resource, &Method::GET | &Method::HEAD) => {
+            resources::get(state, request, named).await
+        }
+        (Route::Resource, &Method::PUT) => resources::put(state, request, named).await,
+        (Route::Resource, &Method::DELETE) => resources::delete(state, request, named).await,
         // What is asked for less often is not given room in every connection.
         _ => Box::pin(less_often(state, route, &method, request)).await,
     }

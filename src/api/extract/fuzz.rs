@@ -46,12 +46,13 @@ proptest! {
     #[test]
     fn what_is_taken_is_what_was_sent(headers in any_headers()) {
         let key = Key::new("k").unwrap();
+        let named = Named::among(&headers);
         let mut write = Write { change: Change::Delete, ..Write::claim(key.clone(), Token::new(1).unwrap()) };
         if let Ok(token) = token(&headers) {
             let text = token.map(|token| token.to_string());
             prop_assert_eq!(said(&headers, &FENCING_TOKEN), once(text.as_deref()));
         }
-        if the_rest_of(&mut write, &headers).is_ok() {
+        if the_rest_of(&mut write, &headers, named).is_ok() {
             let seq = write.seq.map(|seq| seq.to_string());
             prop_assert_eq!(said(&headers, &FENCING_SEQ), once(seq.as_deref()));
             prop_assert!(write.scope.as_ref() != Some(&key), "a scope is another key");
@@ -64,7 +65,7 @@ proptest! {
             });
             prop_assert_eq!(conditions, once(condition.as_deref()));
         }
-        if let Ok(Some(claim)) = fenced_read(&key, &headers) {
+        if let Ok(Some(claim)) = fenced_read(&key, &headers, named) {
             prop_assert_eq!(claim.change, Change::Claim);
             prop_assert!(claim.seq.is_none() && claim.precondition.is_none());
         }
