@@ -48,20 +48,30 @@ impl Protocol {
     }
 }
 
-/// The length of an answer with its head, and its status, once its head is there.
+/// The length of an answer with its head, and its status, once its head is there. It is looked through once, line
+/// by line: what the generator takes of the processors, nobody else has.
 fn http_answer(received: &[u8]) -> io::Result<Option<(usize, u16)>> {
     const NO_CONTENT: u16 = 204;
-    let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return Ok(None);
-    };
-    let head = std::str::from_utf8(&received[..end]).map_err(|_| unexpected(received))?;
-    let status = head.get(9..12).and_then(|status| status.parse().ok());
-    let length = match header(head, "content-length") {
-        Some(length) => length.parse::<usize>().ok(),
-        None => (status == Some(NO_CONTENT)).then_some(0),
-    };
+    const LENGTH: &str = "content-length:";
+    let text = std::str::from_utf8(received).map_err(|_| unexpected(received))?;
+    let mut length = None;
+    let mut end = 0;
+    loop {
+        let Some(line) = text[end..].find('\n').map(|at| &text[end..=end + at]) else {
+            return Ok(None);
+        };
+        end += line.len();
+        if line == "\r\n" {
+            break;
+        }
+        if line.get(..LENGTH.len()).is_some_and(|name| name.eq_ignore_ascii_case(LENGTH)) {
+            length = line[LENGTH.len()..].trim().parse::<usize>().ok();
+        }
+    }
+    let status = text.get(9..12).and_then(|status| status.parse().ok());
+    let length = length.or((status == Some(NO_CONTENT)).then_some(0));
     match (length, status) {
-        (Some(length), Some(status)) => Ok(Some((end + 4 + length, status))),
+        (Some(length), Some(status)) => Ok(Some((end + length, status))),
         _ => Err(unexpected(received)),
     }
 }
