@@ -2,7 +2,7 @@
 # they need first.
 
 .PHONY: help run demo test test-unit test-fuzz fuzz test-model test-it test-api test-rules test-postgres-versions test-chart test-image \
-	test-chaos chaos mutants picture bench bench-micro lint deny fmt setup
+	test-chaos chaos mutants picture bench bench-micro profile lint deny fmt setup
 
 # Each target says what it does after its `##`.
 help:
@@ -81,6 +81,11 @@ bench: ## What it costs, side by side with its peers; QUICK=1 for a first impres
 	@scripts/setup bench
 	QUICK=$(QUICK) cargo bench --locked --bench locks
 	QUICK=$(QUICK) cargo bench --locked --bench engine
+
+# After a change of the compiler, or of what most requests do: a profile that is too old does no harm, and less good.
+profile: ## Count what a busy server does, for the builds to come: pgo/
+	@scripts/setup profile
+	pgo/train
 
 # The parts that need no servers, with Criterion.
 bench-micro: ## What the parser, the mark cache and the batch builder cost

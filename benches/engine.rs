@@ -12,6 +12,7 @@
 //! | how they are asked | `closed_loop.rs`, `open_loop.rs`, `flood.rs`; `target.rs`, `template.rs`, `../shared/wire.rs` |
 //! | what came of it | `run.rs`, `cpu.rs`, `anatomy.rs`, `book.rs`, `goals.rs` |
 //! | how it is shown | `terminal.rs`; `page.rs`, `chart.rs`, `machine.rs`, `method.md` |
+//! | what `make profile` asks | `training.rs` |
 
 #[allow(dead_code, unused_imports, unused_macros, clippy::unused_async)] // A tool box of the tests.
 #[path = "../tests/it"]
@@ -48,6 +49,7 @@ mod parts {
     pub mod target;
     pub mod template;
     pub mod terminal;
+    pub mod training;
 
     pub(crate) use super::{it, kept, wire};
 }
@@ -70,7 +72,7 @@ use self::{
         names, own, page,
         plan::Plan,
         scene::Stage,
-        startup, terminal,
+        startup, terminal, training,
     },
 };
 
@@ -88,7 +90,8 @@ const KEPT: &str = "engine.json";
 fn main() -> ExitCode {
     own::serve_if_asked();
     let asked: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with("--")).collect();
-    if let Some(unknown) = asked.iter().find(|part| !PARTS.contains(&part.as_str())) {
+    let known = |part: &str| PARTS.contains(&part) || part == training::PART;
+    if let Some(unknown) = asked.iter().find(|part| !known(part)) {
         eprintln!("there is no part {unknown:?}; there are {}", PARTS.join(", "));
         return ExitCode::from(64);
     }
@@ -112,6 +115,9 @@ fn main() -> ExitCode {
 }
 
 async fn bench(asked: &[String]) -> io::Result<()> {
+    if asked == [training::PART] {
+        return training::train().await;
+    }
     let wanted = |part: &str| asked.is_empty() || asked.iter().any(|it| it == part);
     let mut stage = Stage::new(Plan::of_the_environment());
     let plan = stage.plan.clone();

@@ -107,7 +107,7 @@ impl Field {
     }
 }
 
-async fn acquaint(client: &Client) {
+pub async fn acquaint(client: &Client) {
     const AT_ONCE: u64 = 1000;
     for first in (0..KEYS).step_by(1000) {
         let write = |number| {

@@ -17,7 +17,7 @@ const KEYS_WITHOUT_NUMBER: u64 = 1_000_000_000;
 /// A database of its own that grows, with a fencepost before it. Others would feel its size.
 pub struct Growing {
     database: String,
-    fencepost: Fencepost,
+    pub fencepost: Fencepost,
 }
 
 impl Growing {

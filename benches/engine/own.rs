@@ -7,6 +7,11 @@ use std::{
 };
 
 use fencepost::{settings, threads::Threads};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     it::harness::{bound_command, spawn_bound_to_us},
@@ -47,7 +52,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         let _ = self.child.wait();
     }
 }
@@ -61,14 +66,23 @@ pub fn serve_if_asked() {
         [NOOP] => {
             let started = Threads::start(settings::threads_by_default());
             let (runtime, threads, _others) = started.expect("threads");
-            runtime.block_on(noop::serve(threads));
+            runtime.block_on(until_asked_to_end(noop::serve(threads)));
         }
         // As anybody gets who does not ask.
         [PLAIN, database] => {
             let runtime = tokio::runtime::Runtime::new();
-            runtime.expect("a runtime").block_on(plain::serve(database));
+            runtime.expect("a runtime").block_on(until_asked_to_end(plain::serve(database)));
         }
         _ => return,
     }
     std::process::exit(0);
+}
+
+/// It ends in order, so that a build which counts what it does can write that down (`training.rs`).
+async fn until_asked_to_end(serving: impl Future<Output = ()>) {
+    let mut asked = signal(SignalKind::terminate()).expect("signals can be heard");
+    tokio::select! {
+        () = serving => {}
+        _ = asked.recv() => {}
+    }
 }

@@ -25,16 +25,7 @@ pub const CONCURRENCY: [usize; 4] = [1, 16, 64, 256];
 impl Plan {
     pub fn of_the_environment() -> Self {
         if std::env::var_os("QUICK").is_some_and(|quick| !quick.is_empty()) {
-            Self {
-                quick: true,
-                rounds: 3,
-                growth_rounds: 1,
-                warm: Duration::from_millis(100),
-                run: Duration::from_millis(400),
-                sizes: &[1_000, 10_000, 100_000],
-                connections: &[1, 1000],
-                starts: 5,
-            }
+            Self::quick()
         } else {
             Self {
                 quick: false,
@@ -46,6 +37,19 @@ impl Plan {
                 connections: &[1, 10, 100, 1000],
                 starts: 11,
             }
+        }
+    }
+
+    pub fn quick() -> Self {
+        Self {
+            quick: true,
+            rounds: 3,
+            growth_rounds: 1,
+            warm: Duration::from_millis(100),
+            run: Duration::from_millis(400),
+            sizes: &[1_000, 10_000, 100_000],
+            connections: &[1, 1000],
+            starts: 5,
         }
     }
 }
