@@ -26,7 +26,9 @@ pub mod transaction;
 pub mod witness;
 
 use std::{
+    fs,
     net::TcpListener,
+    path::Path,
     process::{Child, Command},
     sync::{
         atomic::{AtomicU32, Ordering},
@@ -57,12 +59,31 @@ pub fn free_port() -> u16 {
 }
 
 /// Waits for a condition; panics if it does not come true.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+pub async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl FnMut() -> F) {
+    assert!(comes_true(condition).await, "never happened: {what}");
+}
+
+/// Waits for a server that has just been started; if it never answers, its log says why.
+pub async fn until_it_answers<F: Future<Output = bool>>(
+    server: &str,
+    log: &Path,
+    answers: impl FnMut() -> F,
+) {
+    if !comes_true(answers).await {
+        let log = fs::read(log).unwrap_or_default();
+        panic!("{server} never answered; its log:\n{}", String::from_utf8_lossy(&log));
+    }
+}
+
+async fn comes_true<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
-        assert!(Instant::now() < deadline, "never happened: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    true
 }
 
 /// A program that gets `signal` when this process dies, even by SIGKILL.

@@ -22,8 +22,8 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::{
-    Surroundings, bound_command, bound_command_in, elsewhere, eventually, free_port, http,
-    postgres::new_directory, signals, spawn_bound_to_us,
+    Surroundings, bound_command, bound_command_in, elsewhere, free_port, http,
+    postgres::new_directory, signals, spawn_bound_to_us, until_it_answers,
 };
 
 /// One member.
@@ -140,7 +140,11 @@ impl Etcd {
     /// Starts the server (again), and waits until it answers.
     pub async fn run(&mut self) {
         self.launch();
-        eventually("etcd answers", || async {
+        self.wait_until_it_answers().await;
+    }
+
+    async fn wait_until_it_answers(&self) {
+        until_it_answers("etcd", &self.directory.join("log"), || async {
             self.try_ctl(&["get", "anything"]).status.success()
         })
         .await;
@@ -340,10 +344,7 @@ impl Cluster {
         }
         let cluster = Self { members };
         for member in &cluster.members {
-            eventually("the member answers", || async {
-                member.try_ctl(&["get", "anything"]).status.success()
-            })
-            .await;
+            member.wait_until_it_answers().await;
         }
         cluster
     }

@@ -9,9 +9,9 @@ use std::{
 use sqlx::{Connection, PgConnection};
 
 use super::{
-    bound_command, eventually, free_port,
+    bound_command, free_port,
     postgres::{self, Postgres, name_of},
-    spawn_bound_to_us,
+    spawn_bound_to_us, until_it_answers,
 };
 
 const FILE: &str = "pgbouncer.ini";
@@ -62,7 +62,7 @@ impl Pgbouncer {
 
     async fn wait_until_it_answers(&self) {
         let url = self.url("pgbouncer");
-        eventually("pgbouncer answers", || async {
+        until_it_answers("pgbouncer", &self.directory.join("log"), || async {
             // Its console speaks too little SQL for a greeting, but it does answer.
             !matches!(PgConnection::connect(&url).await, Err(sqlx::Error::Io(_)))
         })

@@ -15,6 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     PATIENCE, Surroundings, bound_command_in, elsewhere, eventually, free_port, spawn_bound_to_us,
+    until_it_answers,
 };
 
 pub const USER: &str = "postgres";
@@ -170,8 +171,10 @@ impl Postgres {
         }
         self.server = Some(spawn_bound_to_us(command).expect("postgres starts"));
         let url = self.url("postgres");
-        eventually("postgres answers", || async { PgConnection::connect(&url).await.is_ok() })
-            .await;
+        until_it_answers("Postgres", &self.directory.join("log"), || async {
+            PgConnection::connect(&url).await.is_ok()
+        })
+        .await;
     }
 
     /// `mode` as `pg_ctl stop -m` knows it.
