@@ -70,6 +70,7 @@ mod metrics;
 mod newcomers;
 mod openapi;
 mod page;
+mod plans;
 mod postgres_errors;
 mod postgres_failover;
 mod postgres_faults;

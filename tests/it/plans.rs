@@ -1,0 +1,203 @@
+//! How Postgres carries out what a fencepost asks of it: the plans, as `auto_explain` writes them to its log.
+//!
+//! Rows are found by their keys, each by itself and in the order of the batch, however many there are and whatever
+//! Postgres has counted of them. That order is what keeps two batches from waiting for each other, and a plan that went
+//! through the whole table would take seconds one day, without any change of ours.
+
+use std::fmt::Write as _;
+
+use fencepost::{
+    store::{Page, Session, Store, Unit, postgres::PostgresStore},
+    token::{Key, Seq, Token},
+    write::{Change, Value, Write},
+};
+use serde_json::Value as Json;
+
+use crate::harness::postgres::{self, Postgres};
+
+const TOGETHER: usize = 20;
+
+fn claim(key: &str, token: i64) -> Write {
+    Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap())
+}
+
+fn put(key: &str, token: i64) -> Write {
+    let value = Value { body: "x".into(), content_type: "text/plain".into() };
+    Write { change: Change::Put(value), ..claim(key, token) }
+}
+
+fn name(number: usize) -> String {
+    format!("key/{number:06}")
+}
+
+fn together(write: impl Fn(&str) -> Write) -> Vec<Unit> {
+    (0..TOGETHER).map(|number| Unit::single(write(&name(number)))).collect()
+}
+
+/// A server that writes every plan to its log, and a store on it.
+struct Open {
+    postgres: Postgres,
+    store: PostgresStore,
+    /// How much of the log has been read.
+    read: usize,
+}
+
+impl Open {
+    /// With so many keys.
+    async fn with(keys: usize) -> Self {
+        let postgres = Postgres::start(&[
+            "fsync=off",
+            "shared_preload_libraries=auto_explain",
+            "auto_explain.log_min_duration=0",
+            "auto_explain.log_format=json",
+        ])
+        .await;
+        let database = postgres.database("").await;
+        let store = PostgresStore::new(&postgres::to_serve(&database).await, 1).unwrap();
+        let fill = format!(
+            "INSERT INTO fencepost.resources (key, token, version, value, content_type)
+             SELECT 'key/' || lpad(number::text, 6, '0'), 1, 1, 'x', 'text/plain'
+             FROM generate_series(0, {keys} - 1) AS number"
+        );
+        postgres::execute(&database, &fill).await;
+        if keys > TOGETHER {
+            postgres::execute(&database, "VACUUM ANALYZE fencepost.resources").await;
+        }
+        let mut open = Self { postgres, store, read: 0 };
+        open.plans();
+        open
+    }
+
+    /// What was carried out since it was last asked. The server writes a plan before it answers.
+    fn plans(&mut self) -> Vec<Json> {
+        let log = std::fs::read_to_string(self.postgres.directory().join("log")).expect("a log");
+        let news = log[self.read..].to_owned();
+        self.read = log.len();
+        let after_each = news.split(" plan:\n").skip(1);
+        let plan = |text: &str| {
+            // It goes on for as long as lines are indented.
+            let json: Vec<&str> = text.lines().take_while(|line| line.starts_with('\t')).collect();
+            serde_json::from_str::<Json>(&json.join("\n")).expect("a plan in JSON")
+        };
+        let plans = after_each.map(plan);
+        plans.filter(|plan| plan["Query Text"].as_str().unwrap().contains("resources")).collect()
+    }
+
+    /// As a lane for writes has it.
+    async fn writer(&self) -> Box<dyn Session> {
+        self.store.connect_impatiently().await.expect("it can be reached")
+    }
+
+    async fn reader(&self) -> Box<dyn Session> {
+        self.store.connect_to_read_keys().await.expect("it can be reached")
+    }
+}
+
+async fn settle(session: &mut dyn Session, units: &[Unit]) {
+    for settled in session.settle(units).await {
+        settled.expect("an answer");
+    }
+}
+
+/// Everything that is asked of resources while serving, and how it was carried out.
+async fn everything(keys: usize) -> Vec<(&'static str, Vec<Json>)> {
+    let mut open = Open::with(keys).await;
+    let mut seen = Vec::new();
+    let mut see = |what, open: &mut Open| seen.push((what, open.plans()));
+
+    let mut session = open.writer().await;
+    settle(session.as_mut(), &together(|key| put(key, 1))).await;
+    see("puts that come together", &mut open);
+    let ordered = |key: &str| Write { seq: Seq::new(1), ..put(key, 2) };
+    settle(session.as_mut(), &together(ordered)).await;
+    see("with a seq", &mut open);
+    settle(session.as_mut(), &[Unit::single(put(&name(19), 3))]).await;
+    open.plans();
+    let scoped = |key: &str| Write { scope: Key::new(&name(19)).ok(), ..put(key, 3) };
+    let units: Vec<Unit> = (0..5).map(|number| Unit::single(scoped(&name(number)))).collect();
+    settle(session.as_mut(), &units).await;
+    see("under a scope", &mut open);
+    settle(session.as_mut(), &together(|key| put(key, 1))).await;
+    see("refused", &mut open);
+
+    let mut session = open.writer().await;
+    settle(session.as_mut(), &together(|key| put(&format!("new/{key}"), 1))).await;
+    see("new keys", &mut open);
+
+    let mut session = open.writer().await;
+    settle(session.as_mut(), &[Unit::single(put(&name(0), 4))]).await;
+    see("a lone put", &mut open);
+    settle(session.as_mut(), &[Unit::single(put("new/alone", 4))]).await;
+    see("a lone put of a new key", &mut open);
+    settle(session.as_mut(), &[Unit::fenced_read(claim(&name(0), 5))]).await;
+    see("a lone fenced read", &mut open);
+    let both = (0..TOGETHER).map(|number| put(&name(number), 6)).collect();
+    settle(session.as_mut(), &[Unit::atomic(both)]).await;
+    see("a client's batch", &mut open);
+
+    let mut session = open.reader().await;
+    session.read(&Key::new(&name(0)).unwrap()).await.unwrap();
+    see("a lone read", &mut open);
+    let keys: Vec<Key> = (0..TOGETHER).map(|number| Key::new(&name(number)).unwrap()).collect();
+    session.read_together(&keys).await.unwrap();
+    see("reads that come together", &mut open);
+    let mut session = open.store.connect().await.unwrap();
+    let page = Page { prefix: "key/".into(), after: String::new(), limit: 100 };
+    session.list(&page).await.unwrap();
+    see("a listing", &mut open);
+    seen
+}
+
+/// Nodes of a plan, from the root down.
+fn shape(node: &Json, depth: usize, text: &mut String) {
+    let of = |member: &str| node[member].as_str().unwrap_or_default();
+    let whom = [of("Relation Name"), of("Index Name"), of("CTE Name")];
+    let whom =
+        whom.iter().filter(|it| !it.is_empty()).fold(String::new(), |all, it| all + " " + it);
+    let what = if of("Node Type") == "ModifyTable" { of("Operation") } else { of("Node Type") };
+    let _ = writeln!(text, "{}{what}{whom}", "  ".repeat(depth + 1));
+    for child in node["Plans"].as_array().into_iter().flatten() {
+        shape(child, depth + 1, text);
+    }
+}
+
+fn shapes(seen: &[(&str, Vec<Json>)]) -> String {
+    let mut text = String::new();
+    for (what, plans) in seen {
+        let _ = writeln!(text, "{what}");
+        for plan in plans {
+            shape(&plan["Plan"], 0, &mut text);
+        }
+    }
+    text
+}
+
+fn nodes<'a>(node: &'a Json, all: &mut Vec<&'a Json>) {
+    all.push(node);
+    for child in node["Plans"].as_array().into_iter().flatten() {
+        nodes(child, all);
+    }
+}
+
+#[tokio::test]
+async fn every_row_is_found_by_its_key_however_many_there_are() {
+    let few = everything(TOGETHER).await;
+    let many = everything(50_000).await;
+    for (what, plans) in few.iter().chain(&many) {
+        assert!(!plans.is_empty(), "{what}: no plan was seen");
+        let mut all = Vec::new();
+        for plan in plans {
+            nodes(&plan["Plan"], &mut all);
+        }
+        for node in all {
+            let kind = node["Node Type"].as_str().unwrap();
+            assert!(!["Hash Join", "Merge Join", "Materialize"].contains(&kind), "{what}: {node}");
+            if node["Relation Name"] == "resources" && kind != "ModifyTable" {
+                assert!(["Index Scan", "Index Only Scan"].contains(&kind), "{what}: {node}");
+                assert!(node["Index Cond"].as_str().unwrap().contains("key"), "{what}: {node}");
+            }
+        }
+    }
+    assert_eq!(shapes(&few), shapes(&many));
+    insta::assert_snapshot!("shapes", shapes(&many));
+}
