@@ -204,6 +204,6 @@ async fn grow(stage: &mut Stage, field: &Field) -> io::Result<()> {
     let scenes = vec![growth::connections(field, &plan), growth::two(field, &second, &plan)];
     stage.play(scenes).await?;
     drop(second);
-    let sizes = Sizes::start(&field.postgres, &plan).await;
-    stage.play(vec![sizes.scene(&field.postgres, &plan)]).await
+    let sizes = Sizes::start(&plan).await;
+    stage.play(vec![sizes.scene(&plan)]).await
 }

@@ -15,6 +15,7 @@ use super::{
         http::{Client, answer},
         postgres::{self, Postgres},
     },
+    machine,
     own::Process,
     pgbench::{Pgbench, Script},
     plan::KEYS,
@@ -47,6 +48,13 @@ pub struct Durable(Postgres);
 impl Durable {
     pub async fn start() -> Self {
         Self(Postgres::start(&["max_connections=400"]).await)
+    }
+
+    /// For more rows than fit into what Postgres takes by default, which is 128 MiB whatever the machine has. Its
+    /// manual advises a quarter of the memory, and the log must have room for as many pages.
+    pub async fn start_large() -> Self {
+        let buffers = format!("shared_buffers={}MB", machine::memory_mib() / 4);
+        Self(Postgres::start(&["max_connections=400", &buffers, "max_wal_size=8GB"]).await)
     }
 
     /// A new database with so many resources in it: its URL.

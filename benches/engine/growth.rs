@@ -47,11 +47,13 @@ impl Growing {
 
 /// A database for each number of keys, with a fencepost before it.
 pub struct Sizes {
+    postgres: Durable,
     fields: Vec<(u64, String, Fencepost)>,
 }
 
 impl Sizes {
-    pub async fn start(postgres: &Durable, plan: &Plan) -> Self {
+    pub async fn start(plan: &Plan) -> Self {
+        let postgres = Durable::start_large().await;
         let mut fields = Vec::new();
         for &keys in plan.sizes {
             eprintln!("filling a table with {keys} keys");
@@ -59,10 +61,11 @@ impl Sizes {
             let fencepost = serving(&database).await;
             fields.push((keys, database, fencepost));
         }
-        Self { fields }
+        Self { postgres, fields }
     }
 
-    pub fn scene(&self, postgres: &Durable, plan: &Plan) -> Scene {
+    pub fn scene(&self, plan: &Plan) -> Scene {
+        let postgres = &self.postgres;
         let mut contenders = Vec::new();
         for (keys, database, fencepost) in &self.fields {
             let keys = *keys;

@@ -39,9 +39,13 @@ pub fn processors() -> usize {
 }
 
 fn memory() -> String {
+    format!("{} GiB", (memory_mib() + 512) / 1024)
+}
+
+pub fn memory_mib() -> u64 {
     let kib = field_of("/proc/meminfo", "MemTotal").unwrap_or_default();
-    let kib: f64 = kib.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or_default();
-    format!("{:.0} GiB", kib / f64::from(1 << 20))
+    let kib: u64 = kib.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or_default();
+    kib / 1024
 }
 
 /// What lies under the temporary directories, and how long it takes to make a page durable.

@@ -145,7 +145,7 @@ fn growth(book: &Book, plan: &Plan) -> String {
         "| | writes a second | p99 | CPU each | of it the proxy |\n|---|---:|---:|---:|---:|\n";
     let mut text = String::from(
         "\n## Growth\n\nA write should cost the same however many keys and connections there are. With the keys\n\
-         it is Postgres's part that grows, whose index gets deeper and whose pages come from further away; the proxy's does not.\n\n\
+         it is Postgres's part that grows, whose index gets deeper and whose pages come from further away; the proxy's hardly does.\n\n\
          ![Processor time of a write against the number of keys](benchmarks/growth.svg)\n\n",
     ) + head;
     for keys in plan.sizes {
