@@ -34,15 +34,16 @@ fn together(write: impl Fn(&str) -> Write) -> Vec<Unit> {
     (0..TOGETHER).map(|number| Unit::single(write(&name(number)))).collect()
 }
 
-/// A server that writes every plan to its log, and a store on it.
-struct Open {
+/// A server that writes every plan to its log, a store on it, and what has been seen there.
+struct Watched {
     postgres: Postgres,
     store: PostgresStore,
     /// How much of the log has been read.
     read: usize,
+    seen: Vec<(&'static str, Vec<Json>)>,
 }
 
-impl Open {
+impl Watched {
     /// With so many keys.
     async fn with(keys: usize) -> Self {
         let postgres = Postgres::start(&[
@@ -63,24 +64,7 @@ impl Open {
         if keys > TOGETHER {
             postgres::execute(&database, "VACUUM ANALYZE fencepost.resources").await;
         }
-        let mut open = Self { postgres, store, read: 0 };
-        open.plans();
-        open
-    }
-
-    /// What was carried out since it was last asked. The server writes a plan before it answers.
-    fn plans(&mut self) -> Vec<Json> {
-        let log = std::fs::read_to_string(self.postgres.directory().join("log")).expect("a log");
-        let news = log[self.read..].to_owned();
-        self.read = log.len();
-        let after_each = news.split(" plan:\n").skip(1);
-        let plan = |text: &str| {
-            // It goes on for as long as lines are indented.
-            let json: Vec<&str> = text.lines().take_while(|line| line.starts_with('\t')).collect();
-            serde_json::from_str::<Json>(&json.join("\n")).expect("a plan in JSON")
-        };
-        let plans = after_each.map(plan);
-        plans.filter(|plan| plan["Query Text"].as_str().unwrap().contains("resources")).collect()
+        Self { postgres, store, read: 0, seen: Vec::new() }
     }
 
     /// As a lane for writes has it.
@@ -88,64 +72,77 @@ impl Open {
         self.store.connect_impatiently().await.expect("it can be reached")
     }
 
-    async fn reader(&self) -> Box<dyn Session> {
-        self.store.connect_to_read_keys().await.expect("it can be reached")
+    /// Has these settled, and looks how.
+    async fn settle(&mut self, what: &'static str, session: &mut dyn Session, units: &[Unit]) {
+        self.plans();
+        for settled in session.settle(units).await {
+            settled.expect("an answer");
+        }
+        self.look(what, session).await;
     }
-}
 
-async fn settle(session: &mut dyn Session, units: &[Unit]) {
-    for settled in session.settle(units).await {
-        settled.expect("an answer");
+    /// What the session has just been asked.
+    async fn look(&mut self, what: &'static str, session: &mut dyn Session) {
+        // An answer may come before its plan is written; the next answer does not.
+        session.ping().await.expect("it answers");
+        let plans = self.plans();
+        self.seen.push((what, plans));
+    }
+
+    /// What was asked of resources since it was last looked at.
+    fn plans(&mut self) -> Vec<Json> {
+        let log = std::fs::read_to_string(self.postgres.directory().join("log")).expect("a log");
+        let news = log[self.read..].to_owned();
+        self.read = log.len();
+        let plan = |text: &str| {
+            // It goes on for as long as lines are indented.
+            let json: Vec<&str> = text.lines().take_while(|line| line.starts_with('\t')).collect();
+            serde_json::from_str::<Json>(&json.join("\n")).expect("a plan in JSON")
+        };
+        let plans = news.split(" plan:\n").skip(1).map(plan);
+        plans.filter(|plan| plan["Query Text"].as_str().unwrap().contains("resources")).collect()
     }
 }
 
 /// Everything that is asked of resources while serving, and how it was carried out.
 async fn everything(keys: usize) -> Vec<(&'static str, Vec<Json>)> {
-    let mut open = Open::with(keys).await;
-    let mut seen = Vec::new();
-    let mut see = |what, open: &mut Open| seen.push((what, open.plans()));
+    let mut watched = Watched::with(keys).await;
+    let one = |write: Write| [Unit::single(write)];
 
-    let mut session = open.writer().await;
-    settle(session.as_mut(), &together(|key| put(key, 1))).await;
-    see("puts that come together", &mut open);
-    let ordered = |key: &str| Write { seq: Seq::new(1), ..put(key, 2) };
-    settle(session.as_mut(), &together(ordered)).await;
-    see("with a seq", &mut open);
-    settle(session.as_mut(), &[Unit::single(put(&name(19), 3))]).await;
-    open.plans();
-    let scoped = |key: &str| Write { scope: Key::new(&name(19)).ok(), ..put(key, 3) };
-    let units: Vec<Unit> = (0..5).map(|number| Unit::single(scoped(&name(number)))).collect();
-    settle(session.as_mut(), &units).await;
-    see("under a scope", &mut open);
-    settle(session.as_mut(), &together(|key| put(key, 1))).await;
-    see("refused", &mut open);
+    let mut session = watched.writer().await;
+    let session = session.as_mut();
+    let puts = together(|key| put(key, 1));
+    watched.settle("puts that come together", session, &puts).await;
+    let ordered = together(|key| Write { seq: Seq::new(1), ..put(key, 2) });
+    watched.settle("with a seq", session, &ordered).await;
+    watched.settle("a lone put", session, &one(put(&name(19), 3))).await;
+    // The scope has the token by now.
+    let scoped = |number| Write { scope: Key::new(&name(19)).ok(), ..put(&name(number), 3) };
+    let scoped: Vec<Unit> = (0..5).map(|number| Unit::single(scoped(number))).collect();
+    watched.settle("under a scope", session, &scoped).await;
+    watched.settle("refused", session, &puts).await;
+    let fenced_read = [Unit::fenced_read(claim(&name(0), 5))];
+    watched.settle("a lone fenced read", session, &fenced_read).await;
+    let batch = (0..TOGETHER).map(|number| put(&name(number), 6)).collect();
+    watched.settle("a client's batch", session, &[Unit::atomic(batch)]).await;
+    watched.settle("a lone put of a new key", session, &one(put("new/alone", 4))).await;
 
-    let mut session = open.writer().await;
-    settle(session.as_mut(), &together(|key| put(&format!("new/{key}"), 1))).await;
-    see("new keys", &mut open);
+    let mut session = watched.writer().await;
+    let new = together(|key| put(&format!("new/{key}"), 1));
+    watched.settle("new keys", session.as_mut(), &new).await;
 
-    let mut session = open.writer().await;
-    settle(session.as_mut(), &[Unit::single(put(&name(0), 4))]).await;
-    see("a lone put", &mut open);
-    settle(session.as_mut(), &[Unit::single(put("new/alone", 4))]).await;
-    see("a lone put of a new key", &mut open);
-    settle(session.as_mut(), &[Unit::fenced_read(claim(&name(0), 5))]).await;
-    see("a lone fenced read", &mut open);
-    let both = (0..TOGETHER).map(|number| put(&name(number), 6)).collect();
-    settle(session.as_mut(), &[Unit::atomic(both)]).await;
-    see("a client's batch", &mut open);
-
-    let mut session = open.reader().await;
-    session.read(&Key::new(&name(0)).unwrap()).await.unwrap();
-    see("a lone read", &mut open);
+    let mut session = watched.store.connect_to_read_keys().await.unwrap();
     let keys: Vec<Key> = (0..TOGETHER).map(|number| Key::new(&name(number)).unwrap()).collect();
+    session.read(&keys[0]).await.unwrap();
+    watched.look("a lone read", session.as_mut()).await;
     session.read_together(&keys).await.unwrap();
-    see("reads that come together", &mut open);
-    let mut session = open.store.connect().await.unwrap();
+    watched.look("reads that come together", session.as_mut()).await;
+
+    let mut session = watched.store.connect().await.unwrap();
     let page = Page { prefix: "key/".into(), after: String::new(), limit: 100 };
     session.list(&page).await.unwrap();
-    see("a listing", &mut open);
-    seen
+    watched.look("a listing", session.as_mut()).await;
+    watched.seen
 }
 
 /// Nodes of a plan, from the root down.
