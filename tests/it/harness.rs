@@ -24,6 +24,7 @@ pub mod store;
 pub mod supervised;
 pub mod transaction;
 pub mod witness;
+pub mod writes;
 
 use std::{
     fs,

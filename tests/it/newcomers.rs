@@ -4,21 +4,16 @@
 use fencepost::{
     fence::{Refusal, Verdict},
     store::{Session, Settled, StoreError, Unit},
-    token::{Key, Token},
-    write::{Change, Precondition, Value, Write},
+    write::{Precondition, Write},
 };
 use sqlx::AssertSqlSafe;
 
-use crate::harness::{blocker::Blocker, eventually, postgres, store::TestStore};
-
-fn claim(key: &str, token: i64) -> Write {
-    Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap())
-}
-
-fn put(key: &str, token: i64) -> Write {
-    let value = Value { body: "x".into(), content_type: "text/plain".into() };
-    Write { change: Change::Put(value), ..claim(key, token) }
-}
+use crate::harness::{
+    blocker::Blocker,
+    eventually, postgres,
+    store::TestStore,
+    writes::{claim, put},
+};
 
 /// After new keys others are expected, and inserted together with what is there.
 async fn expect_more(session: &mut dyn Session, keys: &[&str]) {

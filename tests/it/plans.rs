@@ -8,23 +8,17 @@ use std::fmt::Write as _;
 
 use fencepost::{
     store::{Page, Session, Store, Unit, postgres::PostgresStore},
-    token::{Key, Seq, Token},
-    write::{Change, Value, Write},
+    token::{Key, Seq},
+    write::Write,
 };
 use serde_json::Value as Json;
 
-use crate::harness::postgres::{self, Postgres};
+use crate::harness::{
+    postgres::{self, Postgres},
+    writes::{claim, put},
+};
 
 const TOGETHER: usize = 20;
-
-fn claim(key: &str, token: i64) -> Write {
-    Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap())
-}
-
-fn put(key: &str, token: i64) -> Write {
-    let value = Value { body: "x".into(), content_type: "text/plain".into() };
-    Write { change: Change::Put(value), ..claim(key, token) }
-}
 
 fn name(number: usize) -> String {
     format!("key/{number:06}")

@@ -7,26 +7,22 @@
 use fencepost::{
     fence::{Refusal, Verdict},
     store::{Session, Settled, StoreError, Unit},
-    token::{Key, Token},
-    write::{Change, Value, Write},
+    token::Key,
+    write::Write,
 };
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::harness::{blocker::Blocker, postgres, store::TestStore};
+use crate::harness::{
+    blocker::Blocker,
+    postgres,
+    store::TestStore,
+    writes::{claim, put},
+};
 
 const STALE: Verdict = Verdict::Refused(Refusal::Stale);
 
 /// On a busy machine 100 ms may pass before anybody has looked.
 const ATTEMPTS: usize = 10;
-
-fn claim(key: &str, token: i64) -> Write {
-    Write::claim(Key::new(key).unwrap(), Token::new(token).unwrap())
-}
-
-fn put(key: &str, token: i64) -> Write {
-    let value = Value { body: "x".into(), content_type: "text/plain".into() };
-    Write { change: Change::Put(value), ..claim(key, token) }
-}
 
 fn under(scope: &str, write: Write) -> Unit {
     Unit::single(Write { scope: Some(Key::new(scope).unwrap()), ..write })
