@@ -1,7 +1,7 @@
 # `make run` serves on an embedded SQLite file; `make test` proves everything. Both install what
 # they need first.
 
-.PHONY: help run demo test test-unit test-fuzz fuzz test-model test-it test-api test-rules test-postgres-versions test-chart test-image \
+.PHONY: help run demo test test-unit test-fuzz fuzz test-model test-it test-api test-rules test-postgres-versions test-etcd-versions test-chart test-image \
 	test-chaos chaos mutants picture bench bench-micro profile lint deny fmt setup
 
 # Each target says what it does after its `##`.
@@ -17,7 +17,7 @@ demo: ## Tell the story of the paused holder, in a few seconds
 	cargo run --release --locked -- demo
 
 # Everything that a change must pass.
-test: lint deny test-unit test-fuzz test-model test-it test-chaos test-api test-rules test-postgres-versions test-chart test-image ## Prove everything
+test: lint deny test-unit test-fuzz test-model test-it test-chaos test-api test-rules test-postgres-versions test-etcd-versions test-chart test-image ## Prove everything
 
 # The rule, the parsers, the cache: no servers needed.
 test-unit: setup ## The fast part of it
@@ -63,6 +63,10 @@ test-rules: setup ## The alert rules, their runbooks and the dashboard
 # What depends on the server, against each Postgres that is promised to work.
 test-postgres-versions: setup ## The part that depends on Postgres, on 14 to 18
 	scripts/postgres-versions
+
+# The installed release is Debian's 3.4; the others are built from their Go modules, and kept outside the checkout.
+test-etcd-versions: setup ## The part that depends on etcd, on 3.5 to 3.7
+	scripts/etcd-versions
 
 picture: setup ## Renew the picture of the page in the README, in two minutes
 	FENCEPOST_PICTURE=docs/page.png cargo test --locked --test it page::portrait

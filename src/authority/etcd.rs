@@ -7,6 +7,7 @@
 //! - `keeper.rs`, `lookout.rs`: what the store remembers of etcd, and the epoch.
 //! - `leases.rs`, with `spares.rs` for those to come and `retirement.rs` for those to end.
 //! - `view.rs`, `watch.rs`: what their names say; `examination.rs`: for `fencepost check`.
+//! - `version.rs`: which releases are tested; `introduction.rs`: names them in the log.
 //!
 //! What must stay true: no token is granted or believed before its revision is remembered in the
 //! store, and etcd has shown at least as much as was remembered before it was asked.
@@ -14,6 +15,7 @@
 mod epoch;
 mod examination;
 mod holding;
+mod introduction;
 mod keeper;
 mod layout;
 mod leases;
@@ -24,6 +26,7 @@ mod retirement;
 mod spares;
 mod trouble;
 mod user;
+mod version;
 mod view;
 mod vigil;
 mod watch;
@@ -88,6 +91,7 @@ impl EtcdAuthority {
         let leases = Leases::start(&members);
         let keeper = Keeper::start(store);
         let lookout = Lookout::start(&members, &keeper, &layout);
+        tokio::spawn(introduction::log_versions(members.clone()));
         let grants = Arc::new(Cache::new(CACHED));
         let believed_held = Arc::new(Cache::new(CACHED));
         Self { members, layout, leases, keeper, lookout, grants, believed_held }
@@ -143,11 +147,20 @@ impl Authority for EtcdAuthority {
     }
 }
 
-/// What each read of a transaction found, in order; nothing where there were fewer.
-fn pairs_of<const N: usize>(answer: &TxnResponse) -> [Vec<KeyValue>; N] {
+/// What each read of a transaction found, in order; nothing where there were fewer. Every decision
+/// depends on a key's name and its `create_revision`, so an answer without them is refused.
+fn pairs_of<const N: usize>(answer: &TxnResponse) -> Result<[Vec<KeyValue>; N], AuthorityError> {
     let mut reads = answer.op_responses().into_iter().filter_map(|response| match response {
         TxnOpResponse::Get(mut found) => Some(found.take_kvs()),
         TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
     });
-    std::array::from_fn(|_| reads.next().unwrap_or_default())
+    let reads: [Vec<KeyValue>; N] = std::array::from_fn(|_| reads.next().unwrap_or_default());
+    let complete = |pair: &KeyValue| !pair.key().is_empty() && pair.create_revision() > 0;
+    if reads.iter().flatten().all(complete) {
+        return Ok(reads);
+    }
+    Err(AuthorityError::Unfit(
+        "etcd answers without a key or its create_revision; this etcd release is not supported"
+            .into(),
+    ))
 }

@@ -17,6 +17,8 @@ use crate::{
         PATIENCE,
         chaos_proxy::{ChaosProxy, Weather},
         etcd::{self, Etcd, unique_key},
+        eventually,
+        fencepost::Fencepost,
         store::TestStore,
     },
 };
@@ -89,4 +91,18 @@ async fn all_questions_go_over_one_connection() {
         assert!(authority.release(&grant.name, grant.token).await.expect("an answer"));
     }
     assert_eq!(way.links(), before);
+}
+
+#[tokio::test]
+async fn the_log_names_the_version_of_each_member() {
+    let (etcd, store) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let server = Fencepost::with(&store, &["--authority", &etcd.url()]).await;
+    eventually("the version is logged", || async {
+        server.log().lines().any(|line| {
+            let entry: serde_json::Value = serde_json::from_str(line).expect("each line is JSON");
+            entry["version"] == etcd.version()
+                && entry["member"] == format!("http://{}", etcd.address())
+        })
+    })
+    .await;
 }

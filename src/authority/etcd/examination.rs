@@ -6,7 +6,14 @@ use std::time::{Duration, SystemTime};
 use etcd_client::{Client, Error, GetOptions, StatusResponse};
 use tokio::time::timeout;
 
-use super::{EtcdOptions, epoch::sighting, layout::Layout, members::Members, trouble::Trouble};
+use super::{
+    EtcdOptions,
+    epoch::sighting,
+    layout::Layout,
+    members::Members,
+    trouble::Trouble,
+    version::{Support, support, tested},
+};
 use crate::{
     authority::AuthorityError,
     finding::{Finding, Subject},
@@ -113,25 +120,23 @@ fn version<'a>(versions: impl Iterator<Item = &'a str>) -> Finding {
     all.sort_unstable();
     all.dedup();
     let says = format!("etcd {}", all.join(", "));
-    let numbers = |version: &str| -> Vec<u32> {
-        version.split(['.', '-']).map_while(|part| part.parse().ok()).collect()
-    };
-    if all.iter().any(|version| numbers(version) < vec![3, 4]) {
-        return Finding::bad(Subject::EtcdVersion, says, "3.4 is the oldest that will do");
-    }
-    let forgetful = |version: &&str| match numbers(version)[..] {
-        [3, 4, patch, ..] => patch < 32,
-        [3, 5, patch, ..] => patch < 14,
-        _ => false,
-    };
-    if all.iter().any(forgetful) {
-        return Finding::doubtful(
+    // The member that is supported least tells what to expect.
+    match all.iter().map(|version| support(version)).max() {
+        Some(Support::TooOld) => {
+            Finding::bad(Subject::EtcdVersion, says, "3.4 is the oldest that will do")
+        }
+        Some(Support::Forgetful) => Finding::doubtful(
             Subject::EtcdVersion,
             format!("{says}: a crash while it compacts can set its revision back"),
             "upgrade to 3.4.32, 3.5.14 or newer; until then the epoch moves on when it happens",
-        );
+        ),
+        Some(Support::Untested | Support::Unknown) => Finding::doubtful(
+            Subject::EtcdVersion,
+            format!("{says}: this fencepost has been tested with etcd {} only", tested()),
+            "run a tested release of etcd, or a newer fencepost that names this one",
+        ),
+        Some(Support::Tested) | None => Finding::good(Subject::EtcdVersion, says),
     }
-    Finding::good(Subject::EtcdVersion, says)
 }
 
 fn memory(shown: &Sighting, known: Option<&KnownEtcd>) -> Vec<Finding> {
@@ -194,15 +199,12 @@ mod tests {
     fn the_oldest_member_tells_what_to_expect() {
         for (versions, expected) in [
             (&["3.3.27"][..], Grade::Bad),
-            (&["2.9.9"], Grade::Bad),
-            (&["3.4"], Grade::Good),
-            (&["3.4.0"], Grade::Doubtful),
             (&["3.4.31"], Grade::Doubtful),
             (&["3.4.32"], Grade::Good),
-            (&["3.5.13"], Grade::Doubtful),
-            (&["3.5.14"], Grade::Good),
-            (&["3.6.0-rc.4"], Grade::Good),
-            (&["4.0.0"], Grade::Good),
+            (&["3.7.3"], Grade::Good),
+            (&["3.8.0"], Grade::Doubtful),
+            (&["not a number"], Grade::Doubtful),
+            (&["3.7.3", "3.8.0"], Grade::Doubtful),
             (&["3.5.14", "3.4.31"], Grade::Doubtful),
             (&["3.5.14", "3.3.0"], Grade::Bad),
         ] {

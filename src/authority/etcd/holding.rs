@@ -72,7 +72,7 @@ impl EtcdAuthority {
                 return Ok(None);
             }
         }
-        let [oldest] = pairs_of(&answer);
+        let [oldest] = pairs_of(&answer)?;
         let first = match oldest.first() {
             _ if !answer.succeeded() => false,
             Some(pair) if pair.create_revision() == created => true,
@@ -153,11 +153,14 @@ impl EtcdAuthority {
         let directory = self.layout.directory(name);
         let found =
             self.transact(Txn::new().and_then([TxnOp::get(directory, Some(options))])).await?;
-        let [pairs] = pairs_of(&found);
-        let entry = pairs.iter().find_map(|pair| self.layout.entry_of(name, pair));
-        let Some(entry) = entry else { return Ok(None) };
-        let Some(left) = self.leases.time_left(entry.lease).await? else { return Ok(None) };
-        let held = Held { key: entry.key, lease: entry.lease, ttl: left.ttl };
+        let [pairs] = pairs_of(&found)?;
+        let mut entries = pairs.iter().filter_map(|pair| self.layout.entry_of(name, pair));
+        // A key that is not named after a lease is no grant.
+        let Some((key, lease)) = entries.find_map(|entry| Some((entry.key, entry.lease?))) else {
+            return Ok(None);
+        };
+        let Some(left) = self.leases.time_left(lease).await? else { return Ok(None) };
+        let held = Held { key, lease, ttl: left.ttl };
         Ok(Some(Found { row, held, granted: false }))
     }
 

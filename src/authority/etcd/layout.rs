@@ -2,10 +2,12 @@
 //! `<prefix>/<name>/<lease id in hex>`. No I/O.
 //!
 //! A name may hold slashes, so the keys under `a/` are those of the lock `a`, of the lock `a/b`, and
-//! whatever else somebody keeps there. An entry of `a` is a key directly below it whose last part is
-//! its own lease. The recipe does not look that closely, and takes every older key under `a/` for a
-//! competitor. Exclusion holds between the two all the same: of two entries of `a`, whoever made
-//! them, the younger always sees the older as one. The recipe only waits for more than it has to.
+//! other data. An entry of `a` is a key directly below it whose last part is hexadecimal, as the
+//! recipe names its keys. Only the key's name and its `create_revision` decide: a key that is named
+//! like an entry counts as a holder, even if its lease cannot be seen. etcd 3.7 leaves the `lease`
+//! field out of answers without values. The recipe takes every older key under `a/` for a competitor.
+//! Exclusion holds between the two all the same: of two entries of `a`, the younger always sees the
+//! older one. The recipe only waits for more than it has to.
 
 use etcd_client::KeyValue;
 
@@ -22,7 +24,8 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: Vec<u8>,
-    pub lease: i64,
+    /// The lease that the key is named after. `None`: no lease can have that number.
+    pub lease: Option<i64>,
     /// The revision that the key was created at: its place in the queue, and the token's low bits.
     pub created: i64,
     /// Known where its value was read, too.
@@ -71,33 +74,38 @@ impl Layout {
     pub fn name_of(&self, pair: &KeyValue) -> Option<Key> {
         let key = std::str::from_utf8(pair.key()).ok()?;
         let (name, last) = key.strip_prefix(&self.base)?.rsplit_once('/')?;
-        if pair.lease() == 0 || last != format!("{:x}", pair.lease()) {
-            return None;
-        }
-        Key::new(name).ok()
+        if is_hexadecimal(last.as_bytes()) { Key::new(name).ok() } else { None }
     }
 
     /// The pair as an entry of the lock `name`, if it is one.
     pub fn entry_of(&self, name: &Key, pair: &KeyValue) -> Option<Entry> {
-        let own = pair.lease() != 0 && pair.key() == self.key(name, pair.lease());
-        own.then(|| Entry::of(pair))
+        let last = pair.key().strip_prefix(self.directory(name).as_slice())?;
+        is_hexadecimal(last).then(|| Entry::of(pair))
     }
 }
 
 impl Entry {
     /// Of a pair that was read without its value.
     pub fn of(pair: &KeyValue) -> Self {
+        let last = pair.key().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let last = std::str::from_utf8(last).unwrap_or_default();
         Self {
             key: pair.key().to_vec(),
-            lease: pair.lease(),
+            lease: i64::from_str_radix(last, 16).ok().filter(|lease| *lease > 0),
             created: pair.create_revision(),
             value: None,
         }
     }
 }
 
-/// What an entry says of whoever made it: the owner's name as it is, so that a person finds it with
-/// `etcdctl`; and after a NUL, which no name has, the identity that was proved.
+/// Whether a key's last part is a number as the recipe writes it, or nearly so: with capital letters
+/// or leading zeros it may still be the entry of another program.
+fn is_hexadecimal(last: &[u8]) -> bool {
+    !last.is_empty() && last.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// What an entry says of its maker: the owner's name as it is, so that a person finds it with
+/// `etcdctl`; and after a NUL, which no name has, the authenticated identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Value {
     pub owner: String,
@@ -160,6 +168,16 @@ mod tests {
         );
         assert_eq!(layout.listing("or"), (b"app/or".to_vec(), b"app/os".to_vec()));
         assert_eq!(Layout::new("").listing(""), (vec![0], vec![0]));
+    }
+
+    #[test]
+    fn entries_are_known_by_their_names() {
+        for entry in ["7c0f", "7fffffffffffffff", "0", "007c0f", "7C0F", "8000000000000000"] {
+            assert!(is_hexadecimal(entry.as_bytes()), "{entry}");
+        }
+        for other in ["", "+7c0f", "-1", "config", "~", "ab/cd", "ab cd"] {
+            assert!(!is_hexadecimal(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

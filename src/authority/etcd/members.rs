@@ -75,6 +75,15 @@ impl Members {
         *self.up.lock().expect("no panic while it is held") == Some(true)
     }
 
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Where a member is.
+    pub fn url(&self, number: usize) -> &str {
+        &self.all[number].url
+    }
+
     /// A client for each member, that speaks to that one only.
     pub async fn each(&self) -> Vec<Result<Client, Trouble>> {
         futures_util::future::join_all(self.all.iter().map(Member::client)).await

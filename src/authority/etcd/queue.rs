@@ -144,7 +144,7 @@ impl EtcdAuthority {
             Err(Trouble::NoSuchLease) => return Ok(None),
             entered => entered?,
         };
-        let [mine, head] = pairs_of(&entered);
+        let [mine, head] = pairs_of(&entered)?;
         // Read back, never taken from the header: that is later where the request was repeated.
         let Some(mine) = mine.first() else { return Ok(None) };
         let place = Place { key, created: mine.create_revision(), lease };
@@ -159,7 +159,7 @@ impl EtcdAuthority {
             _ if entered.succeeded() => None,
             Some(head) if head.create_revision() == place.created => None,
             Some(head) if self.layout.entry_of(&ask.name, head).is_some() => Some(Entry::of(head)),
-            // Something that is no entry of this lock is older. It takes a closer look.
+            // A key further below this lock is older. It takes a closer look.
             _ => match self.survey(&ask.name, &place).await? {
                 None => return Ok(None),
                 Some(survey) => survey.before,
@@ -314,7 +314,7 @@ impl EtcdAuthority {
             let older = TxnOp::get(directory.clone(), Some(older));
             let mine = TxnOp::get(place.key.clone(), Some(GetOptions::new().with_keys_only()));
             let answer = self.transact(Txn::new().and_then([mine, older])).await?;
-            let [mine, pairs] = pairs_of(&answer);
+            let [mine, pairs] = pairs_of(&answer)?;
             if mine.first().is_none_or(|mine| mine.create_revision() != place.created) {
                 return Ok(None);
             }

@@ -11,6 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::{
     EtcdAuthority, epoch,
     layout::{Entry, Value},
+    leases::TimeLeft,
     pairs_of,
 };
 use crate::{
@@ -55,7 +56,41 @@ impl EtcdAuthority {
         Ok(LockState { holder: Some(holder), granted_to, waiters: queue.len() as u64 - 1 })
     }
 
+    /// The page may have to be filled in several turns: of the keys that are named like entries, some
+    /// are other data, and those name a lease that does not exist.
     pub(super) async fn list_held(&self, page: &Page) -> Result<Vec<Holder>, AuthorityError> {
+        let limit = page.limit as usize;
+        let (mut page, mut listed) = (page.clone(), Vec::new());
+        loop {
+            let (heads, epoch, seen) = self.heads_of(&page).await?;
+            let full = heads.len() == limit;
+            if let Some((last, _)) = heads.last_key_value() {
+                page.after = last.as_str().into();
+            }
+            let live: Vec<Option<Holder>> = stream::iter(heads)
+                .map(|(name, entry)| async move {
+                    if self.time_left(&entry).await?.is_none() {
+                        return Ok(None);
+                    }
+                    let (holder, _) = self.holder_of(&name, &entry, seen.revision, epoch).await?;
+                    Ok::<_, AuthorityError>(Some(holder))
+                })
+                .buffered(AT_ONCE)
+                .try_collect()
+                .await?;
+            listed.extend(live.into_iter().flatten());
+            if listed.len() >= limit || !full {
+                listed.truncate(limit);
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The oldest entry of each lock on a page, in the order of their names.
+    async fn heads_of(
+        &self,
+        page: &Page,
+    ) -> Result<(BTreeMap<Key, Entry>, u16, Sighting), AuthorityError> {
         let mut heads: BTreeMap<Key, Entry> = BTreeMap::new();
         let range = self.layout.listing(&page.prefix);
         let (epoch, seen) = self
@@ -79,14 +114,7 @@ impl EtcdAuthority {
                 }
             })
             .await?;
-        stream::iter(heads)
-            .map(|(name, entry)| async move {
-                let (holder, _) = self.holder_of(&name, &entry, seen.revision, epoch).await?;
-                Ok::<_, AuthorityError>(holder)
-            })
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await
+        Ok((heads, epoch, seen))
     }
 
     /// The entry as its lock's holder, and whose grant it is.
@@ -98,7 +126,7 @@ impl EtcdAuthority {
         epoch: u16,
     ) -> Result<(Holder, Option<Identity>), AuthorityError> {
         let (left, value) = tokio::join!(
-            Box::pin(self.leases.time_left(entry.lease)),
+            Box::pin(self.time_left(entry)),
             Box::pin(self.value_of(entry, revision)),
         );
         let Value { owner, identity } = value?;
@@ -111,7 +139,19 @@ impl EtcdAuthority {
         Ok((holder, identity))
     }
 
-    /// What an entry says that was there at this revision, whether it still is or not.
+    /// What is left of an entry's lease. `None`: the lease has ended, or the entry names none.
+    pub(super) async fn time_left(
+        &self,
+        entry: &Entry,
+    ) -> Result<Option<TimeLeft>, AuthorityError> {
+        match entry.lease {
+            Some(lease) => Ok(self.leases.time_left(lease).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// What an entry says that was there at this revision, whether it still is or not. A key that does
+    /// not hang on the lease it names is other data, and its value is not for clients to see.
     pub(super) async fn value_of(
         &self,
         entry: &Entry,
@@ -122,8 +162,9 @@ impl EtcdAuthority {
         }
         let then = GetOptions::new().with_revision(revision);
         let get = TxnOp::get(entry.key.clone(), Some(then));
-        let [pairs] = pairs_of(&self.transact(Txn::new().and_then([get])).await?);
-        Ok(pairs.first().map(Value::of).unwrap_or_default())
+        let [pairs] = pairs_of(&self.transact(Txn::new().and_then([get])).await?)?;
+        let own = pairs.first().filter(|pair| Some(pair.lease()) == entry.lease);
+        Ok(own.map(Value::of).unwrap_or_default())
     }
 
     /// Visits each key of a range without its value, all as they were at the revision that is
@@ -151,7 +192,7 @@ impl EtcdAuthority {
                 let epoch = if backwards { self.lookout.look().await?.epoch } else { row.epoch };
                 (epoch, seen)
             };
-            let [pairs] = pairs_of(&answer);
+            let [pairs] = pairs_of(&answer)?;
             pairs.iter().for_each(&mut visit);
             let Some(last) = pairs.last().filter(|_| pairs.len() == usize::from(KEYS)) else {
                 return Ok(seen);

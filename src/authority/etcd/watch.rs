@@ -71,7 +71,7 @@ struct Watcher {
 struct Told {
     token: Token,
     epoch: u16,
-    lease: i64,
+    entry: Entry,
     /// Before this moment its lease cannot have ended by itself.
     may_end: Instant,
     look_at: Instant,
@@ -155,11 +155,10 @@ impl Watcher {
                 let known = queue.iter().any(|entry| entry.key == pair.key());
                 let entry = self.authority.layout.entry_of(&self.name, pair);
                 // A new one is younger than all others.
-                queue.extend(
-                    entry
-                        .filter(|_| !known)
-                        .map(|entry| Entry { value: Some(Value::of(pair)), ..entry }),
-                );
+                queue.extend(entry.filter(|_| !known).map(|entry| {
+                    let own = entry.lease == Some(pair.lease());
+                    Entry { value: own.then(|| Value::of(pair)), ..entry }
+                }));
             }
         }
     }
@@ -185,12 +184,12 @@ impl Watcher {
         // Where etcd does not say, the event goes without; the end of the watch is near.
         let value = self.authority.value_of(head, view.revision).await.unwrap_or_default();
         let asked = Instant::now();
-        let left = self.authority.leases.time_left(head.lease).await.ok().flatten();
+        let left = self.authority.time_left(head).await.ok().flatten();
         let remaining = left.map(|left| left.remaining).unwrap_or_default();
         self.told = Some(Told {
             token,
             epoch: view.epoch,
-            lease: head.lease,
+            entry: head.clone(),
             may_end: asked + remaining,
             look_at: asked + left.map_or(SHORTEST, |left| (left.ttl / 4).max(SHORTEST)),
         });
@@ -199,7 +198,7 @@ impl Watcher {
     }
 
     async fn was_released(&self, told: &Told) -> bool {
-        let left = self.authority.leases.time_left(told.lease).await;
+        let left = self.authority.time_left(&told.entry).await;
         let alive = left.ok().flatten().is_some_and(|left| !left.remaining.is_zero());
         alive || Instant::now() < told.may_end
     }
@@ -207,7 +206,7 @@ impl Watcher {
     async fn look_at_lease(&mut self) {
         let Some(told) = &mut self.told else { return };
         let asked = Instant::now();
-        let left = self.authority.leases.time_left(told.lease).await.ok().flatten();
+        let left = self.authority.time_left(&told.entry).await.ok().flatten();
         if let Some(left) = left {
             told.may_end = asked + left.remaining;
         }

@@ -99,6 +99,33 @@ async fn other_data_of_the_same_revision_hides_nobody() {
     acquire(&authority, &name, PATIENCE).await;
 }
 
+/// Nothing shows whose it is, so it must not be taken for nothing.
+#[tokio::test]
+async fn a_key_named_like_an_entry_holds_the_lock_without_a_lease() {
+    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
+    let authority = Arc::new(etcd::authority(etcd, &held.open().await));
+    for last in ["beef", "00beef", "BEEF", "0", "123456789012345678901234"] {
+        let name = unique_key("strange");
+        let key = format!("{name}/{last}");
+        let mut client = client_of(etcd).await;
+        client.put(key.clone(), "a secret of another program", None).await.expect("a put");
+        let created = etcd.entries(name.as_str())[0].1;
+        assert_eq!(holder_seen_by_a_waiter(&authority, &name).await, created, "{last}");
+        let holder = authority.inspect(&name).await.expect("a state").holder.expect("a holder");
+        assert_eq!((holder.token.get(), holder.owner.as_str()), (created, ""), "{last}");
+        let token = holder.token;
+        assert_eq!(authority.renew(&name, token).await.expect("an answer"), None, "{last}");
+        assert!(!authority.release(&name, token).await.expect("an answer"), "{last}");
+        let waiting = tokio::spawn({
+            let (authority, name) = (authority.clone(), name.clone());
+            async move { acquire(&authority, &name, PATIENCE).await }
+        });
+        eventually("it waits", || async { etcd.entries(name.as_str()).len() == 2 }).await;
+        client.delete(key, None).await.expect("it is deleted");
+        assert!(waiting.await.expect("no panic").token > token, "{last}");
+    }
+}
+
 #[tokio::test]
 async fn a_release_wakes_one_and_not_all() {
     const WAITERS: usize = 30;

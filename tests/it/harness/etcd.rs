@@ -43,6 +43,14 @@ pub struct Etcd {
     server: Option<Child>,
 }
 
+/// A program of etcd: of the release in `FENCEPOST_TEST_ETCD_BIN`, or the installed one.
+fn program(name: &str) -> PathBuf {
+    match std::env::var_os("FENCEPOST_TEST_ETCD_BIN") {
+        Some(directory) => Path::new(&directory).join(name),
+        None => name.into(),
+    }
+}
+
 /// The etcd that most tests share. Use [`unique`] names in it.
 pub async fn shared() -> &'static Etcd {
     static SHARED: OnceCell<Etcd> = OnceCell::const_new();
@@ -156,7 +164,7 @@ impl Etcd {
             .append(true)
             .open(self.directory.join("log"))
             .expect("a log file");
-        let mut command = bound_command_in(&self.around, "etcd", None);
+        let mut command = bound_command_in(&self.around, program("etcd"), None);
         let client_url = format!("{}://{}", self.scheme, self.address());
         command
             .args(["--name", &self.name, "--data-dir"])
@@ -212,7 +220,7 @@ impl Etcd {
 
     /// `etcdctl` as somebody at a prompt would use it.
     pub fn ctl_command(&self) -> Command {
-        let mut command = bound_command("etcdctl", None);
+        let mut command = bound_command(program("etcdctl"), None);
         command
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &format!("{}://{}", self.scheme, self.address())])
@@ -264,6 +272,13 @@ impl Etcd {
         counters.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
+    /// As the server itself names its release.
+    pub fn version(&self) -> String {
+        let status = self.ctl(&["endpoint", "status", "-w", "json"]);
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        status[0]["Status"]["version"].as_str().expect("a version").to_owned()
+    }
+
     pub fn revision(&self) -> i64 {
         let found: Value =
             serde_json::from_str(&self.ctl(&["get", "anything", "-w", "json"])).expect("JSON");
@@ -281,11 +296,15 @@ impl Etcd {
         path
     }
 
-    /// `etcdctl snapshot restore` in place of what was there. The server must not run.
+    /// Restores a snapshot in place of what was there, with the release's own program. The server must
+    /// not run.
     pub fn restore(&self, snapshot: &Path) {
         assert!(self.server.is_none(), "it still runs");
         fs::remove_dir_all(self.data()).expect("the data is removed");
-        let output = Command::new("etcdctl")
+        // etcd 3.6 has moved it from `etcdctl` to `etcdutl`, which Debian's 3.4 does not have.
+        let utl = program("etcdutl");
+        let restorer = if utl.is_absolute() { utl } else { program("etcdctl") };
+        let output = Command::new(restorer)
             .env("ETCDCTL_API", "3")
             .args(["snapshot", "restore"])
             .arg(snapshot)
@@ -294,7 +313,7 @@ impl Etcd {
             .args(["--name", &self.name, "--initial-advertise-peer-urls", &self.peer_url()])
             .args(&self.flags[..1])
             .output()
-            .expect("etcdctl runs");
+            .expect("the snapshot is restored");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
