@@ -25,6 +25,7 @@ pub mod listing;
 pub mod locks;
 pub mod marks;
 mod measure;
+mod misnamed;
 pub mod named;
 pub mod openapi;
 mod outcome;

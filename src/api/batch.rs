@@ -175,8 +175,15 @@ fn outcome<'a>(write: &'a Write, judgement: &Judgement) -> Outcome<'a> {
 
 /// They may be meant for every write, and must not be ignored: each write says it for itself.
 fn refuse_headers_of_a_write(headers: &HeaderMap) -> Result<(), Problem> {
-    let of_a_write =
-        [header::IF_MATCH, header::IF_NONE_MATCH, FENCING_SCOPE, FENCING_SEQ, FENCING_RULE];
+    let of_a_write = [
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_UNMODIFIED_SINCE,
+        header::IF_RANGE,
+        FENCING_SCOPE,
+        FENCING_SEQ,
+        FENCING_RULE,
+    ];
     match of_a_write.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
         Some(name) => Err(Problem::new(

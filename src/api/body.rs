@@ -10,7 +10,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    Api,
+    Api, misnamed,
     problem::{Kind, Problem},
     weighed::Incoming,
 };
@@ -47,6 +47,9 @@ impl Api {
                 let problem = match error.downcast::<OverLimit>() {
                     Ok(over) => Problem::from(*over).and_close(),
                     Err(error) if error.is::<LengthLimitError>() => self.too_large(),
+                    Err(error) if error.is::<misnamed::InTrailers>() => {
+                        return Err(Problem::new(Kind::InvalidRequest, error.to_string()));
+                    }
                     Err(_) => {
                         let detail = "the body could not be read to its end";
                         return Err(Problem::new(Kind::InvalidRequest, detail));

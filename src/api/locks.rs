@@ -36,8 +36,15 @@ const PREFIX: &str = "/v1/locks/";
 
 /// The lock that a request names. What such a request cannot mean is refused, and not ignored.
 fn name(uri: &Uri, headers: &HeaderMap) -> Result<Key, Problem> {
-    let of_a_write =
-        [header::IF_MATCH, header::IF_NONE_MATCH, FENCING_SCOPE, FENCING_SEQ, FENCING_RULE];
+    let of_a_write = [
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_UNMODIFIED_SINCE,
+        header::IF_RANGE,
+        FENCING_SCOPE,
+        FENCING_SEQ,
+        FENCING_RULE,
+    ];
     if let Some(name) = of_a_write.iter().find(|name| headers.contains_key(*name)) {
         let detail = format!("{name} is for the writes under a lock, not for the lock itself");
         return Err(Problem::new(Kind::InvalidRequest, detail));

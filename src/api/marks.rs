@@ -21,7 +21,7 @@ use crate::{
     write::{Change, Rule, Write},
 };
 
-const PREFIX: &str = "/v1/marks/";
+pub const PREFIX: &str = "/v1/marks/";
 
 /// A key's mark: the highest token it has seen. It never falls.
 #[derive(Serialize, ToSchema)]

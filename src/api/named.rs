@@ -5,6 +5,8 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::misnamed::is_misnamed;
+
 /// Headers that are looked for together, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -22,6 +24,8 @@ pub enum Name {
     /// What every browser sends, and a page cannot leave out; some of them not to every address. Their
     /// `User-Agent` is another sign.
     Browser,
+    /// What could be meant for one of the others, though it is spelt otherwise.
+    Misnamed,
 }
 
 /// Those of one request.
@@ -63,8 +67,13 @@ impl Named {
             "accept-language" | "origin" | "referer" | "sec-fetch-mode" | "sec-fetch-site" => {
                 bit(Name::Browser)
             }
-            name if name.starts_with("x-fencing-") => bit(Name::Fencing),
-            name if name.starts_with("if-") => bit(Name::Condition),
+            "x-fencing-seq" | "x-fencing-scope" | "x-fencing-rule" => bit(Name::Fencing),
+            "if-match"
+            | "if-none-match"
+            | "if-modified-since"
+            | "if-unmodified-since"
+            | "if-range" => bit(Name::Condition),
+            name if is_misnamed(name) => bit(Name::Misnamed),
             _ => 0,
         };
         self.names |= bits;
@@ -85,7 +94,7 @@ mod tests {
         caller::TRACEPARENT,
     };
 
-    const ALL: [Name; 9] = [
+    const ALL: [Name; 10] = [
         Name::Token,
         Name::Fencing,
         Name::Client,
@@ -95,6 +104,7 @@ mod tests {
         Name::TransferEncoding,
         Name::NotKept,
         Name::Browser,
+        Name::Misnamed,
     ];
 
     fn found(name: HeaderName, value: &'static str) -> Vec<Name> {
@@ -128,6 +138,9 @@ mod tests {
         assert_eq!(found(header::USER_AGENT, "Mozilla/5.0"), [Name::Agent, Name::Browser]);
         for name in ["accept-language", "origin", "referer", "sec-fetch-mode", "sec-fetch-site"] {
             assert_eq!(found(HeaderName::from_static(name), "x"), [Name::Browser]);
+        }
+        for name in ["x-fencing-scop", "x-fencing-mark", "x_fencing_token", "if_match"] {
+            assert_eq!(found(HeaderName::from_static(name), "x"), [Name::Misnamed]);
         }
         for name in [header::HOST, header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT] {
             assert_eq!(found(name, "1"), []);

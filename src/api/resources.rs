@@ -22,7 +22,7 @@ use crate::{
     write::{Change, Value},
 };
 
-const PREFIX: &str = "/v1/resources/";
+pub const PREFIX: &str = "/v1/resources/";
 
 /// What a write leaves behind.
 #[derive(Serialize, ToSchema)]

@@ -5,14 +5,15 @@
 //! as they have come, byte by byte.
 
 use axum::{
+    body::{Body, HttpBody},
     extract::{Request, State},
     http::{Method, Uri},
     response::Response,
 };
 
 use super::{
-    Api, batch, listing, locks, marks,
-    named::Named,
+    Api, batch, extract, listing, locks, marks, misnamed,
+    named::{Name, Named},
     openapi,
     problem::{Kind, Problem},
     rejections, resources,
@@ -92,6 +93,15 @@ pub async fn answer(
     let Some(route) = route else { return Err(no_such_route(request.uri().clone()).await) };
     let method = request.method().clone();
     let state = State(api.clone());
+    if let Some(problem) = misnamed::refuse(request.headers(), named, &method, route) {
+        return Err(Box::pin(after_the_body(api, route, request, problem)).await);
+    }
+    let mut request = request;
+    // Without a token it is refused anyway, for want of one.
+    let has_token = named.has(Name::Token);
+    if has_token && takes_no_body(route, &method) && !request.body().is_end_stream() {
+        request = Box::pin(without_a_body(api, route, request)).await?;
+    }
     match (route, &method) {
         (Route::Resource, &Method::GET | &Method::HEAD) => {
             resources::get(state, request, named).await
@@ -100,6 +110,48 @@ pub async fn answer(
         (Route::Resource, &Method::DELETE) => resources::delete(state, request, named).await,
         // What is asked for less often is not given room in every connection.
         _ => Box::pin(less_often(state, route, &method, request)).await,
+    }
+}
+
+/// A claim, a delete, a renewal and a release are told by their headers.
+fn takes_no_body(route: Route, method: &Method) -> bool {
+    match route {
+        Route::Mark => *method == Method::PUT,
+        Route::Resource => *method == Method::DELETE,
+        Route::Lock => *method == Method::PUT || *method == Method::DELETE,
+        _ => false,
+    }
+}
+
+/// A client that sends one may think that it is read: `{"scope": "orders"}` would protect nothing.
+async fn without_a_body(api: &Api, route: Route, request: Request) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let body = api.receive(&parts, body).await?;
+    // Some HTTP clients cannot send nothing.
+    if matches!(body.trim_ascii(), b"" | b"{}" | b"null") {
+        return Ok(Request::from_parts(parts, Body::empty()));
+    }
+    let detail = "this request takes no body, and this one has one; what it is about is said in the \
+                  path and in the X-Fencing headers";
+    let problem = Problem::new(Kind::InvalidRequest, detail);
+    Err(after_the_body(api, route, Request::from_parts(parts, Body::empty()), problem).await)
+}
+
+/// An answer that arrives while the client is still sending may be lost, so the body is read first.
+async fn after_the_body(api: &Api, route: Route, request: Request, problem: Problem) -> Problem {
+    let (parts, body) = request.into_parts();
+    let problem = match api.receive(&parts, body).await {
+        Err(failed) if failed.closes() => problem.and_close(),
+        _ => problem,
+    };
+    let prefix = match route {
+        Route::Resource => resources::PREFIX,
+        Route::Mark => marks::PREFIX,
+        _ => return problem,
+    };
+    match extract::key(&parts.uri, prefix) {
+        Ok(key) => problem.about(key),
+        Err(_) => problem,
     }
 }
 

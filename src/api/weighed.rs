@@ -12,6 +12,7 @@ use axum::{
 };
 use hyper::body::{Frame, SizeHint};
 
+use super::misnamed;
 use crate::{
     auth::Identity,
     limits::{Limits, Load, OverLimit, SMALL},
@@ -51,6 +52,11 @@ impl HttpBody for Incoming<'_> {
             Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
             None => return Poll::Ready(None),
         };
+        if let Some(trailers) = frame.trailers_ref()
+            && misnamed::is_in_trailers(trailers)
+        {
+            return Poll::Ready(Some(Err(misnamed::InTrailers.into())));
+        }
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         Poll::Ready(Some(self.grow(bytes).map(|()| frame).map_err(Into::into)))
     }

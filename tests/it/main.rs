@@ -67,6 +67,7 @@ mod manifest;
 mod mark_cache;
 mod marks;
 mod metrics;
+mod misnamed_headers;
 mod newcomers;
 mod openapi;
 mod page;

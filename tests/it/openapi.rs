@@ -102,3 +102,78 @@ fn collect_references(value: &Value, found: &mut Vec<String>) {
         _ => {}
     }
 }
+
+/// Those lines of a text that a pattern matches, as `grep -E` reads it.
+fn matching(pattern: &str, lines: &[String]) -> Vec<String> {
+    use std::{
+        io::Write,
+        process::{Command, Stdio},
+    };
+    let mut grep = Command::new("grep")
+        .args(["-E", "--", pattern])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("grep runs");
+    let mut input = grep.stdin.take().expect("a pipe");
+    let text = lines.join("\n") + "\n";
+    let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = grep.wait_with_output().expect("grep ends");
+    writer.join().expect("a thread").expect("grep reads");
+    String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn since_takes_every_moment_that_its_pattern_allows_and_no_other_day() {
+    let document = document();
+    let parameters = document["paths"]["/v1/rejections"]["get"]["parameters"].as_array().unwrap();
+    let since = parameters.iter().find(|parameter| parameter["name"] == "since").unwrap();
+    let pattern = since["schema"]["pattern"].as_str().expect("a pattern");
+
+    let mut moments: Vec<String> = Vec::new();
+    for year in [2000, 2023, 2024, 2026, 2096] {
+        for month in 0..=13 {
+            for day in 0..=32 {
+                moments.push(format!("{year}-{month:02}-{day:02}T12:00:00Z"));
+            }
+        }
+    }
+    for hour in 0..=24 {
+        for (minute, second) in [(0, 0), (9, 10), (59, 59), (60, 0), (0, 60)] {
+            moments.push(format!("2026-10-20T{hour:02}:{minute:02}:{second:02}Z"));
+        }
+    }
+    for end in [".5Z", ".123456789Z", "+00:00", ".25+00:00", "", "+01:00", "z"] {
+        moments.push(format!("2026-12-31T23:59:59{end}"));
+    }
+    moments.extend(["5m", "10s", "9999d", "5", "m"].map(str::to_owned));
+    let allowed = matching(pattern, &moments);
+    assert!(allowed.len() > 5 * 365, "{} of {}", allowed.len(), moments.len());
+
+    let store = TestStore::sqlite();
+    let server = Fencepost::on(&store).await;
+    for moment in &moments {
+        let query = format!("/v1/rejections?since={}", moment.replace('+', "%2B"));
+        let status = answer(server.client().get(&query)).await.status;
+        let expected = if allowed.contains(moment) { 200 } else { 400 };
+        // A second that is inserted at midnight is a moment that a client need not send.
+        if moment.contains(":60Z") && status == 200 {
+            continue;
+        }
+        assert_eq!(status, expected, "{moment}");
+    }
+}
+
+#[test]
+fn the_table_of_statuses_is_complete() {
+    let document = document();
+    let text = document["info"]["description"].as_str().expect("a description");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| status"));
+    let listed: BTreeSet<u16> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split(',').map(str::trim))
+        .map(|status| status.parse().unwrap_or_else(|_| panic!("{status}")))
+        .collect();
+    let kinds = fencepost::api::problem::Kind::ALL;
+    let there_are: BTreeSet<u16> = kinds.map(|kind| kind.status().as_u16()).into();
+    assert_eq!(listed, there_are);
+}

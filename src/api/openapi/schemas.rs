@@ -51,11 +51,19 @@ pub fn reasons() -> Object {
         .build()
 }
 
+/// Days that there are, so that a client made from this sends none that is refused: months of 31 and 30 days,
+/// February, and February 29 of leap years (2000 was one, 2100 is out of range).
+const DAY: &str = "20[0-9]{2}-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])\
+                   |20[0-9]{2}-(0[469]|11)-(0[1-9]|[12][0-9]|30)\
+                   |20[0-9]{2}-02-(0[1-9]|1[0-9]|2[0-8])\
+                   |20([02468][048]|[13579][26])-02-29";
+const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?";
+
 /// A moment in UTC, or how long ago it was.
 pub fn since() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .pattern(Some("^[1-9][0-9]{0,3}(ms|s|m|h|d)$|^20[0-9]{2}-0[1-9]-[01][1-9]T[01][0-9]:[0-5][0-9]:[0-5][0-9]Z$"))
+        .pattern(Some(format!("^[1-9][0-9]{{0,3}}(ms|s|m|h|d)$|^({DAY})T{TIME}(Z|\\+00:00)$")))
         .examples(["5m", "2026-01-31T12:00:00Z"])
         .build()
 }
