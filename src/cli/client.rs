@@ -13,6 +13,7 @@ mod mark;
 mod pages;
 mod put;
 mod rejections;
+mod scope;
 
 use clap::{Args, Subcommand};
 use reqwest::Url;
@@ -105,9 +106,8 @@ pub struct Fencing {
     #[arg(long, value_name = "SEQ")]
     seq: Option<String>,
 
-    /// Key whose mark guards this as well: the one that the lock is named after
-    #[arg(long, value_name = "KEY")]
-    scope: Option<String>,
+    #[command(flatten)]
+    scope: scope::Scope,
 
     /// May a token that equals the mark, with no seq, write again? [default: the server's]
     #[arg(long, value_name = "RULE")]

@@ -88,6 +88,7 @@ mod rejections;
 mod resources;
 mod run;
 mod run_lost;
+mod run_scope;
 mod run_signals;
 mod same_verdicts;
 mod scopes;

@@ -7,7 +7,7 @@ use clap::Args;
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{Server, http};
+use super::{Server, http, scope::Scope};
 use crate::{
     api,
     cli::{
@@ -33,16 +33,18 @@ pub struct Get {
     #[arg(long, env = "FENCEPOST_TOKEN", value_name = "TOKEN")]
     token: Option<String>,
 
-    /// Key whose mark guards this as well: the one that the lock is named after
-    #[arg(long, value_name = "KEY", requires = "token")]
-    scope: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 impl Get {
     pub async fn run(self) -> Result<(), Failure> {
         let request = self.server.request(Method::GET, "/v1/resources/", &self.key)?;
+        if self.token.is_none() && self.scope.is_given() {
+            return Err(Failure::settings("--scope is for a fenced read: give --token as well"));
+        }
+        let scope = self.scope.under(self.token.as_deref()).as_deref().map(http::encoded);
         let request = http::add(request, api::FENCING_TOKEN, self.token);
-        let scope = self.scope.as_deref().map(http::encoded);
         let response = http::send(http::add(request, api::FENCING_SCOPE, scope)).await?;
         let header = |name: &str| {
             let value = response.headers().get(name)?;

@@ -97,10 +97,11 @@ impl Fencing {
             Rule::AtLeast => "at-least".to_owned(),
             Rule::Above => "above".to_owned(),
         });
+        let scope = self.scope.under(Some(&self.token));
         [
             (api::FENCING_TOKEN, Some(self.token)),
             (api::FENCING_SEQ, self.seq),
-            (api::FENCING_SCOPE, self.scope.as_deref().map(encoded)),
+            (api::FENCING_SCOPE, scope.as_deref().map(encoded)),
             (api::FENCING_RULE, rule),
             (api::FENCING_CLIENT, self.client),
         ]

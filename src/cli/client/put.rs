@@ -1,6 +1,9 @@
 //! `fencepost put`.
 
-use std::{io::Read, path::PathBuf};
+use std::{
+    io::{IsTerminal, Read},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use reqwest::{Method, header};
@@ -12,13 +15,14 @@ use crate::cli::exit::Failure;
 #[command(after_help = "Examples:\n  \
     fencepost put --token 7 orders/42 paid\n  \
     fencepost put --token 7 --seq 3 orders/42 --file order.json --content-type application/json\n  \
-    tar c . | fencepost put --token 7 backups/today --file -")]
+    tar c . | fencepost put --token 7 backups/today\n\n\
+    Without VALUE and --file, the value is read from standard input, unless that is a terminal or empty: an \
+    empty value is written only by `put KEY ''` or `--file -`.")]
 pub struct Put {
     /// Key to write, such as orders/42
     key: String,
 
-    /// The value; or use --file
-    #[arg(required_unless_present = "file")]
+    /// The value [default: standard input]
     value: Option<String>,
 
     /// Read the value from a file, or from standard input if it is `-`
@@ -41,11 +45,11 @@ pub struct Put {
 
 impl Put {
     pub async fn run(self) -> Result<(), Failure> {
-        let from_file = self.file.is_some();
+        let from_file = self.value.is_none();
         let body = match (self.value, self.file) {
             (Some(value), _) => value.into_bytes(),
             (None, Some(path)) => read(&path)?,
-            (None, None) => Vec::new(),
+            (None, None) => piped()?,
         };
         let content_type = self.content_type.unwrap_or_else(|| {
             let default =
@@ -60,7 +64,25 @@ impl Put {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+/// The value where the command names none. Under cron or systemd, standard input is `/dev/null`, and where a
+/// program before the pipe has failed, nothing comes through it: neither is meant to empty the resource.
+fn piped() -> Result<Vec<u8>, Failure> {
+    let missing = |why: &str| {
+        Failure::settings(format!(
+            "no value: {why}; give VALUE, --file, or pipe it in (an empty value is '' or --file -)"
+        ))
+    };
+    if std::io::stdin().is_terminal() {
+        return Err(missing("standard input is a terminal"));
+    }
+    let bytes = read(Path::new("-"))?;
+    if bytes.is_empty() {
+        return Err(missing("standard input is empty"));
+    }
+    Ok(bytes)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
