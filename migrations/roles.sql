@@ -27,7 +27,7 @@ BEGIN
     IF NOT has_database_privilege('fencepost_owner', current_database(), 'CREATE') THEN
         EXECUTE format('GRANT CREATE ON DATABASE %I TO fencepost_owner', current_database());
     END IF;
-    IF to_regclass('fencepost.resources') IS NULL THEN
+    IF to_regclass('fencepost.compatibility') IS NULL THEN
         RAISE NOTICE 'the roles are there; run `fencepost migrate` as fencepost_owner, which gives rights too';
         RETURN;
     END IF;
@@ -38,7 +38,8 @@ BEGIN
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencepost FROM PUBLIC, fencepost_serve;
 
     GRANT USAGE ON SCHEMA fencepost TO fencepost_serve;
-    GRANT SELECT ON fencepost._sqlx_migrations, fencepost.floor, fencepost.locks TO fencepost_serve;
+    GRANT SELECT ON fencepost._sqlx_migrations, fencepost.migrations, fencepost.compatibility, fencepost.floor, fencepost.locks
+        TO fencepost_serve;
     GRANT SELECT, INSERT, UPDATE ON fencepost.resources, fencepost.authority TO fencepost_serve;
     GRANT SELECT, INSERT ON fencepost.rejections TO fencepost_serve;
     GRANT SELECT ON SEQUENCE fencepost.tokens TO fencepost_serve;
@@ -46,7 +47,8 @@ BEGIN
         fencepost.enter_queue, fencepost.enter_queue_as, fencepost.look_at_queue,
         fencepost.leave_queue, fencepost.renew_lock, fencepost.release_lock, fencepost.adopt_tokens,
         fencepost.ms_between, fencepost.sweep_locks, fencepost.drop_rejections,
-        fencepost.lineage_here, fencepost.read_lineage, fencepost.expect_lineage, fencepost.take_over
+        fencepost.lineage_here, fencepost.read_lineage, fencepost.expect_lineage, fencepost.take_over,
+        fencepost.identify, fencepost.expect_incarnation
         TO fencepost_serve;
 END
 $$;

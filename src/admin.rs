@@ -6,11 +6,13 @@
 //! | `/readyz` | 200 if the store answers and has the right schema; `?verbose` lists each check |
 //! | `/startupz` | 200 once the store has been found fit to use |
 //! | `/metrics` | what `metrics.rs` counts, as Prometheus reads it |
+//! | `/v1/check` | what `fencepost check` finds, with the settings of this server |
 //! | `/` | the page, with what it needs at `/page/state` and `/v1/rejections` |
 //!
 //! Probes and metrics are for machines, and tell nobody's keys. The page is for operators
 //! (`operators.rs`), and does.
 
+mod check;
 mod history;
 mod host;
 mod locks_now;
@@ -30,6 +32,7 @@ use axum::{
 use serde::Serialize;
 
 pub use self::{
+    check::Diagnosis,
     history::History,
     state::{About, Latest},
 };
@@ -60,6 +63,8 @@ pub struct Admin {
     pub gate: SharedGate,
     /// Somebody has accepted that everybody may, under the names in `hosts`.
     pub insecure: bool,
+    /// Examines this server, when an operator asks.
+    pub diagnosis: Diagnosis,
 }
 
 /// Something that must be so for the process to be of use.

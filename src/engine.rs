@@ -118,6 +118,7 @@ impl Engine {
         metrics.queue_limit.set(i64::try_from(limits.queue).unwrap_or(i64::MAX));
         let detoured = Arc::new(AtomicUsize::new(0));
         let succession = Arc::new(Succession::new(marks.clone()));
+        store.settle_with(succession.clone());
         let desk = Desk {
             marks: marks.clone(),
             metrics: metrics.clone(),
@@ -132,6 +133,8 @@ impl Engine {
             reader::start(store.clone(), desk.clone(), limits.queue, on, purpose)
         };
         let runtimes: Vec<&Handle> = threads.runtimes().collect();
+        let watched = store.clone();
+        runtimes[0].spawn(async move { watched.watch_for_takeover().await });
         Self {
             open: AtomicBool::new(false),
             writers: runtimes

@@ -3,10 +3,10 @@
 //! Whoever knows a part (a store, an authority) examines it, without changing anything, and says
 //! what it found in these words. How they are shown is the command's business.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How much there is to worry about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grade {
     #[serde(rename = "ok")]
     Good,

@@ -14,6 +14,7 @@ mod ledger;
 mod lineage;
 pub mod lock_table;
 mod memory;
+mod migrations;
 mod outage;
 pub mod postgres;
 pub mod sqlite;
@@ -24,7 +25,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sqlx::migrate::{AppliedMigration, Migrator};
 
 use self::clock::{clock_finding, seconds_since_1970};
 pub use self::{
@@ -32,6 +32,7 @@ pub use self::{
     lineage::Lineage,
     lock_table::{LockNews, LockTable},
     memory::{Memory, Recalled, Remembered, Sighting},
+    migrations::Schema,
     outage::Outage,
 };
 use crate::{
@@ -205,16 +206,6 @@ impl StoreError {
     }
 }
 
-/// How far a database's schema is from what this version needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schema {
-    Current,
-    /// Not there, or older: `fencepost migrate` mends it.
-    Behind,
-    /// Made by a newer version.
-    Ahead,
-}
-
 /// What a server means to do with a database.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -305,6 +296,20 @@ pub trait Store: Send + Sync + 'static {
         progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError>;
 
+    /// Names who has to be asked before a server that has taken over is used, by lock tables too.
+    fn settle_with(&self, takeover: Arc<dyn Takeover>) {
+        drop(takeover);
+    }
+
+    /// Finds out whether another server has taken over while the one before is still there, unless that
+    /// was lately asked. Does not fail: where nothing is found out, sessions are used as before.
+    async fn look_for_takeover(&self) {}
+
+    /// Does so every so often for as long as sessions are used, and does not return.
+    async fn watch_for_takeover(&self) {
+        std::future::pending::<()>().await;
+    }
+
     /// How many sessions are worth having for writes.
     fn writers(&self) -> usize;
 
@@ -313,6 +318,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many waiting units are worth settling together. They are answered together, too.
     fn gathers(&self) -> usize;
+}
+
+/// What has to happen before a server that has taken over from another is used.
+#[async_trait]
+pub trait Takeover: Send + Sync {
+    /// Returns once this session may be used.
+    async fn settle(&self, session: &mut dyn Session) -> Result<(), StoreError>;
 }
 
 /// One connection's worth of work at a time.
@@ -334,7 +346,13 @@ pub trait Session: Send {
 
     /// Which server this is, and which one was written to last. A file has no standby.
     async fn lineage(&mut self) -> Result<Lineage, StoreError> {
-        Ok(Lineage { here: String::new(), recorded: Some(String::new()) })
+        Ok(Lineage { recorded: Some(String::new()), entered: true, ..Lineage::default() })
+    }
+
+    /// Whether another server has taken over from the one that this session was opened on. Then it
+    /// fails whatever it is asked.
+    fn is_deposed(&self) -> bool {
+        false
     }
 
     /// Enters this server as the one that is written to, after raising the floor to `floor`. Where
@@ -343,23 +361,6 @@ pub trait Session: Send {
         let _ = (floor, leap);
         Err(StoreError::Unfit("there is nothing to take over from".into()))
     }
-}
-
-/// Compares what has been applied to a database with what this version ships.
-fn schema_of(migrator: &Migrator, applied: &[AppliedMigration]) -> Schema {
-    if applied.iter().any(|applied| !migrator.version_exists(applied.version)) {
-        return Schema::Ahead;
-    }
-    let missing = migrator.iter().any(|shipped| {
-        !applied.iter().any(|applied| {
-            applied.version == shipped.version && applied.checksum == shipped.checksum
-        })
-    });
-    if missing { Schema::Behind } else { Schema::Current }
-}
-
-fn newest_migration(migrator: &Migrator) -> Option<i64> {
-    migrator.iter().map(|migration| migration.version).max()
 }
 
 /// The smallest string above all those that start with `prefix`; `None` where there is none.

@@ -7,7 +7,7 @@ use axum::{
     routing::get,
 };
 
-use super::{Admin, host, page, state};
+use super::{Admin, check, host, page, state};
 use crate::api::{self, Api};
 
 pub fn router(admin: Admin, api: Api) -> Router {
@@ -16,6 +16,7 @@ pub fn router(admin: Admin, api: Api) -> Router {
     Router::new()
         .route("/", get(page::get))
         .route("/page/state", get(state::get))
+        .route("/v1/check", get(check::get))
         .with_state(admin.clone())
         .merge(rejections)
         .layer(from_fn_with_state(admin, host::check))

@@ -29,7 +29,10 @@ impl Migrate {
                 Schema::Behind => Err(Failure::failed(format!(
                     "{url}: the schema is missing or older; run `fencepost migrate`"
                 ))),
-                Schema::Ahead => Err(Failure::failed(format!(
+                Schema::Ahead => output::print(&format!(
+                    "{url}: the schema is a newer fencepost's, on which this version may serve\n"
+                )),
+                Schema::TooNew => Err(Failure::failed(format!(
                     "{url}: the schema belongs to a newer fencepost; use that version"
                 ))),
             }

@@ -34,7 +34,7 @@ use crate::settings::Time;
 #[command(after_help = "\
 CMD is run as it is, without a shell; its input and output are its own. In its environment:
   FENCEPOST_TOKEN  the fencing token to send with every write
-  FENCEPOST_LOCK   the name of the lock
+  FENCEPOST_LOCK   the name of the lock: the scope of all client commands under that token
   FENCEPOST_URL    the address of the server
 
 The lock is renewed every third of --ttl. If it is lost, or cannot be renewed, CMD gets SIGTERM, \
@@ -44,7 +44,7 @@ given back.
 Examples:
   fencepost run --lock jobs/nightly -- ./nightly.sh         # skipped if it runs elsewhere: 75
   fencepost run --lock leader --wait 10m --ttl 5s -- ./serve
-  fencepost run --lock orders -- sh -c 'fencepost put --scope orders orders/42 paid'
+  fencepost run --lock orders -- sh -c 'fencepost put orders/42 paid'
 
 Exit codes:
   CMD's own, or 128 + N if signal N ended it   75 the lock was not had in time

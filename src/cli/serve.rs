@@ -9,9 +9,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::{exit::Failure, logging};
+use super::{check, exit::Failure, logging};
 use crate::{
-    admin::{self, About, Admin, History, Latest},
+    admin::{self, About, Admin, Diagnosis, History, Latest},
     api::{self, Api, Guarded, Public},
     authority::Authority,
     engine::{self, Engine},
@@ -136,6 +136,7 @@ async fn serve(
         latest: Latest::default(),
         gate: access.gate.clone().filter(|_| access.admin_tls.is_some()),
         insecure: settings.access.insecure,
+        diagnosis: diagnosis(&settings),
     };
     let admin = admin::router(admin, api.clone());
     let api = Public::new(api, metrics);
@@ -180,6 +181,12 @@ async fn serve(
     }
     private.abort();
     Ok(())
+}
+
+/// With the settings that the server was started with.
+fn diagnosis(settings: &Settings) -> Diagnosis {
+    let settings = settings.clone();
+    Diagnosis::new(move || check::diagnose(&settings))
 }
 
 fn about(settings: &Settings, url: &StoreUrl) -> Result<About, Failure> {

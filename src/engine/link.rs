@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::succession::Succession;
-use crate::store::{Outage, Session, Store, StoreError};
+use crate::store::{Outage, Session, Store, StoreError, Takeover};
 
 /// A session that has rested for longer is tried before it is used, and so is one after another was
 /// lost: if the database was restarted meanwhile, that costs a reconnect instead of an unknown outcome.
@@ -59,7 +59,14 @@ impl Link {
     pub async fn session(&mut self) -> Result<&mut dyn Session, StoreError> {
         let now = Instant::now();
         let losses = self.losses.0.load(Ordering::Acquire);
-        let doubtful = now.duration_since(self.last_used) > RESTED || losses != self.losses_known;
+        let rested = now.duration_since(self.last_used) > RESTED;
+        if rested && self.session.is_some() {
+            self.store.look_for_takeover().await;
+        }
+        if self.session.as_ref().is_some_and(|session| session.is_deposed()) {
+            self.session = None;
+        }
+        let doubtful = rested || losses != self.losses_known;
         if doubtful
             && let Some(session) = &mut self.session
             && let Err(error) = session.ping().await

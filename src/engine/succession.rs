@@ -11,14 +11,17 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use async_trait::async_trait;
+
 use super::marks::Marks;
 use crate::{
     authority::Authority,
-    store::{Lineage, Session, StoreError},
+    store::{Lineage, Session, StoreError, Takeover},
 };
 
-/// Where tokens are issued by the very database that may have lost some, the next is so much higher. No
-/// standby lags by four billion grants.
+/// Where tokens are issued by the very database that may have lost some, the next is higher by this and by a
+/// random number that the database adds. No standby lags by four billion grants; and two databases that have
+/// taken over from the same one, neither of which knows the other, must not issue the same tokens.
 const LEAP: i64 = 1 << 32;
 
 pub struct Succession {
@@ -38,12 +41,32 @@ impl Succession {
         let _ = self.authority.set(authority);
     }
 
-    /// Returns once this session may be used.
-    pub async fn settle(&self, session: &mut dyn Session) -> Result<(), StoreError> {
-        let Lineage { here, recorded } = session.lineage().await?;
+    /// The highest token that this process has seen committed, if all come from one counter.
+    fn seen(&self) -> i64 {
+        self.authority.get().map_or(0, |_| self.marks.highest())
+    }
+
+    /// The newest token that can have been issued, and how far the next must leap.
+    async fn newest(&self) -> Result<(i64, i64), StoreError> {
+        let Some(authority) = self.authority.get() else { return Ok((0, 0)) };
+        if authority.forgets_with_the_store() {
+            return Ok((authority.newest_known(), LEAP));
+        }
+        let newest = authority.newest().await.map_err(|error| {
+            let reason = "another server has taken over, and nobody says what was issued before";
+            StoreError::Unavailable(format!("{reason}: {error}"))
+        })?;
+        Ok((newest, 0))
+    }
+}
+
+#[async_trait]
+impl Takeover for Succession {
+    async fn settle(&self, session: &mut dyn Session) -> Result<(), StoreError> {
+        let Lineage { here, recorded, entered } = session.lineage().await?;
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known_here = served.as_ref().is_none_or(|served| *served == here);
-        let entered_here = recorded.as_ref().is_none_or(|recorded| *recorded == here);
+        let entered_here = recorded.is_none() || entered;
         if !known_here || !entered_here {
             tracing::warn!(
                 before = recorded.as_deref().or(served.as_deref()), %here,
@@ -71,25 +94,9 @@ impl Succession {
                 session.take_over(if known_here { 0 } else { self.seen() }, 0).await?;
             }
         }
-        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
-        Ok(())
-    }
-
-    /// The highest token that this process has seen committed, if all come from one counter.
-    fn seen(&self) -> i64 {
-        self.authority.get().map_or(0, |_| self.marks.highest())
-    }
-
-    /// The newest token that can have been issued, and how far the next must leap.
-    async fn newest(&self) -> Result<(i64, i64), StoreError> {
-        let Some(authority) = self.authority.get() else { return Ok((0, 0)) };
-        if authority.forgets_with_the_store() {
-            return Ok((authority.newest_known(), LEAP));
+        if !session.is_deposed() {
+            *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
         }
-        let newest = authority.newest().await.map_err(|error| {
-            let reason = "another server has taken over, and nobody says what was issued before";
-            StoreError::Unavailable(format!("{reason}: {error}"))
-        })?;
-        Ok((newest, 0))
+        Ok(())
     }
 }

@@ -44,11 +44,16 @@ pub struct StoreSettings {
         help_heading = STORE
     )]
     pub store_connections: u16,
+
+    /// Whether --store was left at its default.
+    #[arg(skip)]
+    pub is_default: bool,
 }
 
 impl StoreSettings {
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
         source::choose("store", &mut self.store_file, &source)?;
+        self.is_default = self.store_file.is_none() && source("store") == Source::Default;
         if self.store_file.is_none() && self.store.has_password() {
             source::refuse_as_argument("store", source("store"))?;
         }

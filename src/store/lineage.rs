@@ -7,4 +7,6 @@ pub struct Lineage {
     pub here: String,
     /// The one that has written last, as far as this one knows; `None` before the first time.
     pub recorded: Option<String>,
+    /// Whether that is this one.
+    pub entered: bool,
 }

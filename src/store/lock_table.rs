@@ -113,6 +113,11 @@ pub trait LockTable: Send {
 
     /// Proves that the database answers and that its schema is still the right one.
     async fn ping(&mut self) -> Result<(), StoreError>;
+
+    /// Whether another server has taken over from the one that this connection was opened on.
+    fn is_deposed(&self) -> bool {
+        false
+    }
 }
 
 /// What a database says by itself.

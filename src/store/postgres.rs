@@ -22,20 +22,28 @@ mod look;
 mod memory;
 mod newcomers;
 pub mod notices;
+pub mod objects;
 pub mod plan;
 mod reads;
 mod rows;
 mod runs;
+mod server_identity;
 mod session;
 mod single;
 mod succession;
 mod tokens;
+mod unreachable;
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    path::PathBuf,
+    str::FromStr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use sqlx::{
-    ConnectOptions, Row,
+    AssertSqlSafe, ConnectOptions, Row,
     migrate::{AppliedMigration, MigrateError, Migrator},
     postgres::PgConnectOptions,
 };
@@ -46,22 +54,29 @@ use self::{
     lock_news::PostgresLockNews,
     lock_table::PostgresLockTable,
     memory::PostgresMemory,
+    server_identity::LOOK_INTERVAL,
     session::{PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
     Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
-    Tokens, schema_of,
+    Takeover, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
-/// `sqlx` knows the table by this name, and so does every fencepost: never rename it.
-const MIGRATIONS_TABLE: &str = "fencepost._sqlx_migrations";
+static SHIPPED: Migrator = sqlx::migrate!("migrations/postgres");
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+/// Every fencepost knows the tables by these names: never rename them.
+static MIGRATIONS: Migrations = Migrations {
+    all: &SHIPPED,
+    sealed: 9,
+    tables: ["fencepost._sqlx_migrations", "fencepost.migrations"],
+    namespace: Some("fencepost"),
+};
 
 pub struct PostgresStore {
     connector: Connector,
     writers: usize,
+    takeover: OnceLock<Arc<dyn Takeover>>,
 }
 
 impl PostgresStore {
@@ -70,7 +85,7 @@ impl PostgresStore {
         let options = PgConnectOptions::from_str(url)
             .map_err(|error| error.to_string().replace("error with configuration: ", ""))?
             .disable_statement_logging();
-        Ok(Self { connector: Connector::new(options), writers })
+        Ok(Self { connector: Connector::new(options), writers, takeover: OnceLock::new() })
     }
 
     /// The file is read anew for every connection: a password that has changed is used by the next.
@@ -79,37 +94,55 @@ impl PostgresStore {
         self.connector = self.connector.with_password_file(path);
         self
     }
-}
 
-/// The migrations, kept out of the application's own `_sqlx_migrations`.
-fn migrator() -> Migrator {
-    let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().cloned().collect());
-    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
-    migrator.create_schema("fencepost");
-    migrator
+    /// A connection to a server that may be used: its floor has risen if it has taken over from another.
+    async fn connect_settled(&self) -> Result<Connection, StoreError> {
+        let mut session = PostgresSession::new(self.connector.connect().await?);
+        session.ping().await?;
+        if let Some(takeover) = self.takeover.get() {
+            takeover.settle(&mut session).await?;
+        }
+        Ok(session.connection)
+    }
 }
 
 async fn schema(connection: &mut Connection) -> Result<Schema, StoreError> {
     connection.begin_if_pooled().await?;
-    let applied = applied_migrations(connection).await.map_err(fitness::unanswered);
-    connection.end_if_pooled(&applied).await?;
-    Ok(schema_of(&MIGRATIONS, &applied?))
+    let found = find_migrations(connection).await.map_err(fitness::unanswered);
+    connection.end_if_pooled(&found).await?;
+    let (applied, oldest) = found?;
+    Ok(MIGRATIONS.schema(&applied, oldest))
+}
+
+/// What has been applied, and the newest migration that the schema says a fencepost must know.
+async fn find_migrations(
+    connection: &mut Connection,
+) -> Result<([Vec<AppliedMigration>; 2], Option<i64>), sqlx::Error> {
+    let [sealed, later] = MIGRATIONS.tables;
+    let applied = [
+        applied_migrations(connection, sealed).await?,
+        applied_migrations(connection, later).await?,
+    ];
+    if !exists(connection, "fencepost.compatibility").await? {
+        return Ok((applied, None));
+    }
+    let oldest = sqlx::query_scalar("SELECT oldest FROM fencepost.compatibility")
+        .persistent(connection.keeps_statements())
+        .fetch_optional(connection.raw())
+        .await?;
+    Ok((applied, oldest))
 }
 
 /// As `sqlx` would list them, but without the named statement that it leaves behind: in a pooler
 /// that would be in the way of the next connection.
 async fn applied_migrations(
     connection: &mut Connection,
+    table: &'static str,
 ) -> Result<Vec<AppliedMigration>, sqlx::Error> {
-    let exists: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
-        .bind(MIGRATIONS_TABLE)
-        .persistent(connection.keeps_statements())
-        .fetch_one(connection.raw())
-        .await?;
-    if !exists {
+    if !exists(connection, table).await? {
         return Ok(Vec::new());
     }
-    let rows = sqlx::query("SELECT version, checksum FROM fencepost._sqlx_migrations")
+    let rows = sqlx::query(AssertSqlSafe(format!("SELECT version, checksum FROM {table}")))
         .persistent(connection.keeps_statements())
         .fetch_all(connection.raw())
         .await?;
@@ -119,6 +152,14 @@ async fn applied_migrations(
             Ok(AppliedMigration { version: row.try_get("version")?, checksum: checksum.into() })
         })
         .collect()
+}
+
+async fn exists(connection: &mut Connection, table: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+        .bind(table)
+        .persistent(connection.keeps_statements())
+        .fetch_one(connection.raw())
+        .await
 }
 
 /// What is new in the schema is also new to whoever serves, where the owner and the role that serves
@@ -160,9 +201,10 @@ impl Store for PostgresStore {
     }
 
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
-        Ok(Box::new(PostgresLockTable::new(self.connector.connect().await?)))
+        Ok(Box::new(PostgresLockTable::new(self.connect_settled().await?)))
     }
 
+    /// Before the floor has risen too: how far it has to rise may be found out by way of this.
     async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
         let mut connection = self.connector.connect().await?;
         within(PING_DEADLINE, fitness::ping(&mut connection)).await.map_err(surely)?;
@@ -170,18 +212,16 @@ impl Store for PostgresStore {
     }
 
     async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
-        let mut connection = self.connector.connect().await?;
-        within(PING_DEADLINE, fitness::ping(&mut connection)).await.map_err(surely)?;
-        Ok(Box::new(PostgresAudit::new(connection)))
+        Ok(Box::new(PostgresAudit::new(self.connect_settled().await?)))
     }
 
     async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {
-        let Some(listener) = self.connector.listen().await? else { return Ok(None) };
-        Ok(Some(Box::new(PostgresLockNews::new(listener).await?)))
+        let Some((listener, opened_on)) = self.connector.listen().await? else { return Ok(None) };
+        Ok(Some(Box::new(PostgresLockNews::new(listener, opened_on).await?)))
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        fitness::check(&mut self.connector.connect().await?).await
+        fitness::check(&mut self.connector.connect_unidentified().await?).await
     }
 
     async fn examine(&self, plan: Plan) -> Vec<Finding> {
@@ -189,15 +229,15 @@ impl Store for PostgresStore {
     }
 
     async fn tokens(&self) -> Result<Tokens, StoreError> {
-        tokens::tokens(&mut self.connector.connect().await?).await
+        tokens::tokens(&mut self.connector.connect_unidentified().await?).await
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        schema(&mut self.connector.connect().await?).await
+        schema(&mut self.connector.connect_unidentified().await?).await
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.connector.connect().await?;
+        let mut connection = self.connector.connect_unidentified().await?;
         if connection.is_pooled() {
             return Err(StoreError::Unfit(
                 "migrations need a direct connection to Postgres, and this one goes through a \
@@ -206,11 +246,16 @@ impl Store for PostgresStore {
             ));
         }
         fitness::check_server(&mut connection).await?;
-        if schema(&mut connection).await? == Schema::Ahead {
-            return Err(StoreError::Unfit(fitness::AHEAD.into()));
+        match schema(&mut connection).await? {
+            // A newer fencepost has migrated it, and has given rights that this one does not know.
+            Schema::Ahead => return Ok(()),
+            Schema::TooNew => return Err(StoreError::Unfit(fitness::TOO_NEW.into())),
+            Schema::Current | Schema::Behind => {}
         }
-        // `run` would do the same, but its future is not `Send` for a borrowed connection.
-        migrator().run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
+        for part in MIGRATIONS.parts() {
+            // `run` would do the same, but its future is not `Send` for a borrowed connection.
+            part.run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
+        }
         give_rights(&mut connection).await
     }
 
@@ -220,6 +265,23 @@ impl Store for PostgresStore {
         progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError> {
         compact::compact(&mut self.connector.connect().await?, age, progress).await
+    }
+
+    fn settle_with(&self, takeover: Arc<dyn Takeover>) {
+        let _ = self.takeover.set(takeover);
+    }
+
+    async fn look_for_takeover(&self) {
+        self.connector.look().await;
+    }
+
+    async fn watch_for_takeover(&self) {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            if self.connector.servers().take_use() {
+                self.connector.look().await;
+            }
+        }
     }
 
     fn writers(&self) -> usize {

@@ -11,15 +11,20 @@ mod examination;
 mod lock_queue;
 mod lock_table;
 mod memory;
+mod objects;
 mod session;
 mod tokens;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use sqlx::{
     ConnectOptions, SqliteConnection,
-    migrate::{Migrate, Migrator},
+    migrate::{AppliedMigration, Migrate, Migrator},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
@@ -29,11 +34,19 @@ use self::{
 };
 use super::{
     Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
-    Tokens, schema_of,
+    Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
-static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+static SHIPPED: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Every fencepost knows the tables by these names: never rename them.
+static MIGRATIONS: Migrations = Migrations {
+    all: &SHIPPED,
+    sealed: 6,
+    tables: ["_sqlx_migrations", "migrations"],
+    namespace: None,
+};
 
 /// How long a writer waits for another process that has the file locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,6 +99,33 @@ impl SqliteStore {
     }
 }
 
+async fn exists(connection: &mut SqliteConnection, table: &str) -> Result<bool, StoreError> {
+    let found: Option<i64> = sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = ?1")
+        .bind(table)
+        .fetch_optional(connection)
+        .await
+        .map_err(StoreError::unavailable)?;
+    Ok(found.is_some())
+}
+
+async fn applied(
+    connection: &mut SqliteConnection,
+    table: &'static str,
+) -> Result<Vec<AppliedMigration>, StoreError> {
+    if !exists(connection, table).await? {
+        return Ok(Vec::new());
+    }
+    connection.list_applied_migrations(table).await.map_err(StoreError::unavailable)
+}
+
+fn too_new(path: &Path) -> String {
+    format!(
+        "{} has the schema of a newer fencepost, on which this version may not serve; use that \
+         version or a newer one",
+        path.display()
+    )
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
@@ -118,16 +158,22 @@ impl Store for SqliteStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        match self.schema().await? {
-            Schema::Current => Ok(()),
-            Schema::Behind => Err(StoreError::Unfit(format!(
-                "{} has no current fencepost schema; `fencepost migrate` brings it up to date",
-                self.path.display()
-            ))),
-            Schema::Ahead => Err(StoreError::Unfit(format!(
-                "{} was written by a newer fencepost; use that version or a newer one",
-                self.path.display()
-            ))),
+        let schema = self.schema().await?;
+        match schema {
+            Schema::Current => {}
+            Schema::Ahead => tracing::info!("the file has the schema of a newer fencepost"),
+            Schema::Behind => {
+                return Err(StoreError::Unfit(format!(
+                    "{} has no current fencepost schema; `fencepost migrate` brings it up to date",
+                    self.path.display()
+                )));
+            }
+            Schema::TooNew => return Err(StoreError::Unfit(too_new(&self.path))),
+        }
+        let mut connection = self.open_to_look().await?;
+        match objects::flaw(&mut connection, schema == Schema::Ahead).await? {
+            Some(reason) => Err(StoreError::Unfit(format!("{}: {reason}", self.path.display()))),
+            None => Ok(()),
         }
     }
 
@@ -144,29 +190,34 @@ impl Store for SqliteStore {
             return Ok(Schema::Behind);
         }
         let mut connection = self.open_to_look().await?;
-        let migrated: Option<i64> =
-            sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = ?1")
-                .bind(&*MIGRATOR.table_name)
+        let [sealed, later] = MIGRATIONS.tables;
+        let applied =
+            [applied(&mut connection, sealed).await?, applied(&mut connection, later).await?];
+        let oldest = if exists(&mut connection, "compatibility").await? {
+            sqlx::query_scalar("SELECT oldest FROM compatibility")
                 .fetch_optional(&mut connection)
                 .await
-                .map_err(StoreError::unavailable)?;
-        if migrated.is_none() {
-            return Ok(Schema::Behind);
-        }
-        let applied = connection
-            .list_applied_migrations(&MIGRATOR.table_name)
-            .await
-            .map_err(StoreError::unavailable)?;
-        Ok(schema_of(&MIGRATOR, &applied))
+                .map_err(StoreError::unavailable)?
+        } else {
+            None
+        };
+        Ok(MIGRATIONS.schema(&applied, oldest))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut connection = self.open_with(self.options().create_if_missing(true)).await?;
-        // `run` would do the same, but its future is not `Send` for a borrowed connection.
-        MIGRATOR
-            .run_direct(None, &mut connection, false)
-            .await
-            .map_err(|error| StoreError::Unfit(format!("the migration failed: {error}")))
+        match self.schema().await? {
+            Schema::Ahead => return Ok(()),
+            Schema::TooNew => return Err(StoreError::Unfit(too_new(&self.path))),
+            Schema::Current | Schema::Behind => {}
+        }
+        for part in MIGRATIONS.parts() {
+            // `run` would do the same, but its future is not `Send` for a borrowed connection.
+            part.run_direct(None, &mut connection, false)
+                .await
+                .map_err(|error| StoreError::Unfit(format!("the migration failed: {error}")))?;
+        }
+        Ok(())
     }
 
     async fn compact(

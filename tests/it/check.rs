@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::harness::{
     etcd::Etcd,
-    fencepost::{BINARY, Fencepost, run, run_discreetly},
+    eventually,
+    fencepost::{BINARY, Fencepost, run, run_discreetly, run_with},
     free_port,
-    http::answer,
+    http::{answer, send},
     pgbouncer::Pgbouncer,
     postgres::{self, Postgres},
     store::{TestStore, on_each_store},
@@ -54,6 +55,19 @@ impl Found {
         self.checks.get(check).unwrap_or_else(|| panic!("no {check} in {:#?}", self.checks))
     }
 
+    fn advises(&self, check: &str, says: &str, hint: &str) {
+        let found = self.check(check);
+        let text = |member: &str| found[member].as_str().unwrap_or_default().to_owned();
+        assert!(text("detail").contains(says), "{found}");
+        assert!(text("hint").contains(hint), "{found}");
+    }
+
+    fn never_advises_to_migrate(&self) {
+        for check in self.checks.values() {
+            assert!(!check["hint"].as_str().unwrap_or_default().contains("migrate"), "{check}");
+        }
+    }
+
     /// Those that are not as they should be.
     fn worries(&self) -> Vec<(&str, &str)> {
         let status = |check: &str| self.status(check) != "ok";
@@ -71,7 +85,7 @@ const LOCK_TABLE: [&str; 2] = ["--authority", "store"];
 /// A Postgres that keeps what it is told, with the roles of migrations/roles.sql: the addresses for a
 /// superuser and for the one that serves.
 async fn production() -> (Postgres, String, String) {
-    let postgres = Postgres::start(&["synchronous_commit=off"]).await;
+    let postgres = Postgres::start(&["synchronous_commit=on"]).await;
     let url = postgres.database("").await;
     let serving = postgres::to_serve(&url).await;
     (postgres, url, serving)
@@ -102,7 +116,11 @@ async fn a_postgres_as_it_should_be() {
     {
         assert!(groups.contains(&group), "{group}");
     }
-    // The server's own default would lose answered writes; ours are made to last.
+    // A default that loses answered writes is overridden for ours, and an operator is told.
+    let off = "ALTER ROLE fencepost_serve SET synchronous_commit = off";
+    postgres::execute(&superuser, off).await;
+    let found = look_at(&serving, &LOCK_TABLE);
+    assert_eq!(found.worries(), [("durability: commit", "warning")]);
     let commit = found.detail("durability: commit");
     assert!(commit.contains("is on for us") && commit.contains("default is off"), "{commit}");
 
@@ -166,7 +184,8 @@ async fn guards_that_are_off_are_named() {
     for (undo, named) in [
         ("ALTER TABLE resources DISABLE TRIGGER marks_never_fall", "trigger"),
         (
-            "ALTER TABLE resources ENABLE TRIGGER ALL; ALTER TABLE resources SET UNLOGGED",
+            "ALTER TABLE resources ENABLE ALWAYS TRIGGER marks_never_fall;
+             ALTER TABLE resources SET UNLOGGED",
             "not logged",
         ),
     ] {
@@ -244,6 +263,8 @@ async fn a_store_that_is_away_is_told_apart_from_one_that_is_wrong() {
     let away = format!("postgres://app:s3cret@127.0.0.1:{}/app", free_port());
     let found = look_at(&away, &LOCK_TABLE);
     assert_eq!((found.status("store: reachable"), found.code), ("unreachable", Some(69)));
+    found.advises("store: reachable", "refused", "start Postgres");
+    found.never_advises_to_migrate();
     let shown = format!("{:?}", found.checks);
     assert!(!shown.contains("s3cret"), "{shown}");
     assert_eq!(found.status("settings: password"), "ok");
@@ -251,6 +272,130 @@ async fn a_store_that_is_away_is_told_apart_from_one_that_is_wrong() {
     let no_such_database = postgres::shared().await.url("no_such_database");
     let found = look_at(&no_such_database, &LOCK_TABLE);
     assert_eq!((found.status("store: reachable"), found.code), ("failed", Some(1)));
+    found.advises("store: reachable", "does not exist", "create it");
+    found.never_advises_to_migrate();
+}
+
+#[tokio::test]
+async fn each_cause_of_an_outage_has_its_own_advice() {
+    let unknown = "postgres://app@no-such-host.invalid/app";
+    let found = look_at(unknown, &LOCK_TABLE);
+    assert_eq!(found.code, Some(69));
+    found.advises("store: reachable", "cannot be resolved", "DNS");
+    found.never_advises_to_migrate();
+
+    let postgres = Postgres::start(&[]).await;
+    let superuser = postgres.database("").await;
+    let rules = "local all all trust\nhost all app all scram-sha-256\nhost all all all trust\n";
+    fs::write(postgres.data().join("pg_hba.conf"), rules).unwrap();
+    postgres::execute(&superuser, "CREATE ROLE app LOGIN PASSWORD 'right'").await;
+    postgres::execute(&superuser, "SELECT pg_reload_conf()").await;
+    let app = superuser.replace("postgres@", "app:wrong@");
+    eventually("the rules are in force", async || {
+        look_at(&app, &LOCK_TABLE).detail("store: reachable").contains("password")
+    })
+    .await;
+    let found = look_at(&app, &LOCK_TABLE);
+    assert_eq!(found.code, Some(1));
+    found.advises("store: reachable", "does not accept the password", "--store-password-file");
+    found.never_advises_to_migrate();
+    assert!(!format!("{:?}", found.checks).contains("wrong"));
+
+    let no_such_role = superuser.replace("postgres@", "stranger@");
+    let found = look_at(&no_such_role, &LOCK_TABLE);
+    found.advises("store: reachable", "does not let this role in", "pg_hba.conf");
+    found.never_advises_to_migrate();
+
+    let app = superuser.replace("postgres@", "app:right@");
+    let found = look_at(&app, &LOCK_TABLE);
+    assert_eq!(found.code, Some(1));
+    found.advises("schema: version", "has not been migrated", "fencepost migrate");
+
+    postgres::to_serve(&superuser).await;
+    let found = look_at(&app, &LOCK_TABLE);
+    found.advises("schema: version", "lacks rights", "roles.sql");
+    found.never_advises_to_migrate();
+
+    let one = postgres::name_of(&superuser);
+    let revoke = format!("REVOKE CONNECT ON DATABASE {one} FROM PUBLIC");
+    postgres::execute(&superuser, &revoke).await;
+    let found = look_at(&app, &LOCK_TABLE);
+    found.advises("store: reachable", "may not connect", "GRANT CONNECT");
+    found.never_advises_to_migrate();
+
+    let no_tls = superuser.replace("sslmode=disable", "sslmode=require");
+    look_at(&no_tls, &LOCK_TABLE).advises("store: reachable", "no TLS", "ssl = on");
+}
+
+#[tokio::test]
+async fn without_a_store_nothing_is_found_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = |command: &mut std::process::Command| {
+        command.current_dir(directory.path());
+    };
+    let found = Found::of(run_with(&["check"], here));
+    assert_eq!((found.status("store: reachable"), found.code), ("failed", Some(1)));
+    found.advises("store: reachable", "no store was named", "--url");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "it has made no file");
+}
+
+#[tokio::test]
+async fn a_running_server_examines_itself() {
+    let (_postgres, superuser, serving) = production().await;
+    let server = Fencepost::start_as_it_is(&serving, &LOCK_TABLE);
+    server.wait_until_ready().await;
+    let url = format!("http://{}", server.admin);
+    let ask = || run(&["check", "--url", &url]);
+    let output = ask();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["settings"]["of"].as_str().unwrap().contains(&url), "{document}");
+    let shown = document["settings"]["store"].as_str().unwrap();
+    assert!(shown.starts_with("postgres://fencepost_serve"), "{shown}");
+    assert_eq!(document["settings"]["authority"], "store");
+    let found = Found::of(output);
+    assert_eq!((found.worries(), found.code), (vec![], Some(0)));
+
+    // What it finds is what is true now.
+    let off = "ALTER ROLE fencepost_serve SET synchronous_commit = off";
+    postgres::execute(&superuser, off).await;
+    assert_eq!(Found::of(ask()).worries(), [("durability: commit", "warning")]);
+    let table = run(&["check", "--url", &url, "-o", "table"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with("settings of the running server at http://"), "{table}");
+
+    // The public address does not say, and another kind of server is none.
+    let public = run(&["check", "--url", &format!("http://{}", server.address)]);
+    assert_eq!(public.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&public.stderr).contains("--admin-listen"));
+    let nothing = run(&["check", "--url", &format!("http://127.0.0.1:{}", free_port())]);
+    assert_eq!(nothing.status.code(), Some(69));
+    // Pages of other sites cannot have it.
+    let strange = send(&server.admin, "GET", "/v1/check", &[], "").await;
+    assert_eq!(strange.status, 400);
+}
+
+#[tokio::test]
+async fn a_server_is_examined_once_at_a_time_also_while_its_store_is_down() {
+    let mut postgres = Postgres::start(&[]).await;
+    let url = postgres.database("").await;
+    let server = Fencepost::start(&url, &["--authority", "store", "--migrate"]);
+    server.wait_until_ready().await;
+    postgres.stop("immediate").await;
+    let ask = || {
+        let url = format!("http://{}", server.admin);
+        tokio::task::spawn_blocking(move || run(&["check", "--url", &url]))
+    };
+    let asked: Vec<_> = (0..8).map(|_| ask()).collect();
+    for output in asked {
+        let output = output.await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(69), "{stderr}");
+        if stderr.is_empty() {
+            let found = Found::of(output);
+            found.advises("store: reachable", "refused", "start Postgres");
+            found.never_advises_to_migrate();
+        }
+    }
 }
 
 #[tokio::test]
@@ -314,6 +459,7 @@ async fn an_etcd_is_held_against_what_is_remembered_of_it() {
     assert_eq!((found.status("authority: reachable"), found.code), ("ok", Some(0)));
     assert_eq!(found.status("authority: members"), "warning");
     assert!(found.detail("authority: members").contains(&dead.to_string()));
+    assert!(found.detail("authority: version").contains(&etcd.version()));
     assert_eq!(found.status("authority: memory"), "ok");
     assert!(!found.checks.contains_key("authority: epoch"), "there is none yet");
     let detail = found.detail("authority: memory").to_owned();

@@ -1,7 +1,7 @@
 //! The last line of defence: not even hand-written SQL may lower a mark.
 
 use crate::harness::{
-    fencepost::Fencepost,
+    fencepost::{Fencepost, run},
     http::answer,
     store::{TestStore, on_each_store},
 };
@@ -87,5 +87,28 @@ async fn sqlite_forgets_nothing_by_replacing_it() {
     ] {
         let refused = store.execute(sql).await.expect_err(sql);
         assert!(refused.to_string().contains("fencepost: "), "{sql}: {refused}");
+    }
+}
+
+/// On Postgres `postgres_fitness` has more of these.
+#[tokio::test]
+async fn a_file_whose_triggers_are_not_those_of_its_schema_is_refused() {
+    for (change, reason) in [
+        ("DROP TRIGGER marks_never_fall", "the trigger marks_never_fall is missing"),
+        ("DROP TRIGGER the_authority_is_not_forgotten", "is missing"),
+        (
+            "DROP TRIGGER floor_never_falls;
+             CREATE TRIGGER floor_never_falls BEFORE UPDATE ON floor WHEN false
+                 BEGIN SELECT 1; END",
+            "the trigger floor_never_falls is not the one",
+        ),
+    ] {
+        let store = TestStore::sqlite();
+        store.open().await;
+        store.execute(change).await.expect("the file's owner may do that");
+        let refusal = Fencepost::start_as_it_is(&store.url, &[]).refusal().await;
+        assert!(refusal.contains(reason), "{refusal}");
+        let checked = run(&["check", "--authority", "none", "--store", &store.url]);
+        assert_eq!(checked.status.code(), Some(1), "{change}");
     }
 }

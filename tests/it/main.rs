@@ -11,7 +11,7 @@
 //! | a killed proxy's statement commits later | `postgres_faults` |
 //! | several writes of one key at once lose a verdict or a version | `same_verdicts`, `concurrency`, `gathering` |
 //! | one bad row fails its neighbours, one locked row delays them | `mark_cache`, `gathering`, `detours`, `newcomers` |
-//! | two proxies deadlock | `concurrency`, `gathering` |
+//! | two proxies deadlock | `concurrency`, `gathering`, `plans` (rows in key order) |
 //! | refused writes cost a lock or a transaction | `mark_cache` |
 //! | a write is judged by an old snapshot | `waiting` |
 //! | a mark is forgotten: delete, truncate, unlogged, asynchronous commit | `guards`, `postgres_fitness`, `postgres_settings` |
@@ -21,6 +21,7 @@
 //! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
 //! | etcd goes backwards, and tokens with it | `etcd_epochs` |
 //! | a standby takes over that lacks the last marks | `postgres_failover` |
+//! | the old primary lives on; two heirs of one ancestor; a restored dump | `postgres_takeover` |
 //! | a lost member or leader loses locks, or a lost quorum goes unnoticed | `etcd_cluster` |
 //! | somebody gets in past the check of who they are, or touches what is not theirs | `auth` |
 //! | a client holds a connection, or a shutdown, for ever | `slow_clients`, `drain` |
@@ -81,6 +82,7 @@ mod postgres_migrate;
 mod postgres_pooler;
 mod postgres_roles;
 mod postgres_settings;
+mod postgres_takeover;
 mod preconditions;
 mod probes;
 mod reading_together;
@@ -103,4 +105,5 @@ mod store_locks;
 mod threads;
 mod traces;
 mod trust;
+mod upgrade;
 mod waiting;

@@ -1,9 +1,11 @@
 //! A database that must not be trusted with marks is refused at the start, with a reason that says
 //! what to do about it.
 
+use fencepost::store::postgres::objects::OBJECTS;
+
 use crate::harness::{
     fencepost::{Fencepost, run},
-    postgres::{self, Postgres, execute, fetch, name_of},
+    postgres::{self, Postgres, execute, fetch, fetch_all, name_of},
 };
 
 /// What `serve` says before it gives up.
@@ -57,12 +59,83 @@ async fn unlogged_tables_are_refused() {
     }
 }
 
+/// `serve` and `check` refuse it, both for the same reason.
+async fn assert_refused(url: &str, parts: &[&str]) {
+    assert_says(&refusal(url).await, parts);
+    let checked = run(&["check", "--authority", "none", "--store", url]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    assert_says(&said.split_whitespace().collect::<Vec<_>>().join(" "), parts);
+}
+
+/// If a migration changes them, `objects.txt` is what this test prints.
 #[tokio::test]
-async fn disabled_triggers_are_refused() {
-    for disable in ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER marks_never_fall"] {
+async fn the_list_of_objects_is_that_of_the_migrations() {
+    let url = migrated_database().await;
+    let mut listed: Vec<String> =
+        fetch_all(&url, &format!("SELECT fingerprint || ' ' || name FROM ({OBJECTS}) AS o")).await;
+    listed.sort_by_key(|line| line.split_once(' ').map(|(_, name)| name.to_owned()));
+    let list = format!("{}\n", listed.join("\n"));
+    assert_eq!(list, include_str!("../../src/store/postgres/objects.txt"), "objects.txt:\n{list}");
+}
+
+#[tokio::test]
+async fn a_trigger_that_is_missing_or_switched_off_is_refused() {
+    let url = migrated_database().await;
+    let triggers = "SELECT tgname || ' ' || tgrelid::regclass FROM pg_trigger
+                    WHERE tgrelid::regclass::text LIKE 'fencepost.%' AND NOT tgisinternal";
+    let triggers: Vec<String> = fetch_all(&url, triggers).await;
+    assert!(triggers.len() >= 9, "{triggers:?}");
+    for trigger in triggers {
+        let (name, table) = trigger.split_once(' ').expect("a trigger and its table");
         let url = migrated_database().await;
-        execute(&url, &format!("ALTER TABLE fencepost.resources {disable}")).await;
-        assert_says(&refusal(&url).await, &["is disabled", "ENABLE TRIGGER"]);
+        execute(&url, &format!("DROP TRIGGER {name} ON {table}")).await;
+        assert_refused(&url, &[name, "is missing"]).await;
+    }
+    for change in [
+        "DISABLE TRIGGER ALL",
+        "ENABLE REPLICA TRIGGER marks_never_fall",
+        "ENABLE TRIGGER marks_never_fall",
+    ] {
+        let url = migrated_database().await;
+        execute(&url, &format!("ALTER TABLE fencepost.resources {change}")).await;
+        assert_refused(&url, &["is not enabled always"]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_was_replaced_is_refused() {
+    for (change, parts) in [
+        (
+            "CREATE OR REPLACE TRIGGER marks_never_fall AFTER UPDATE ON fencepost.resources
+                 FOR EACH ROW WHEN (NEW.token < OLD.token - 1) EXECUTE FUNCTION fencepost.refuse();
+             ALTER TABLE fencepost.resources ENABLE ALWAYS TRIGGER marks_never_fall",
+            ["marks_never_fall", "is not the one"],
+        ),
+        (
+            "CREATE OR REPLACE FUNCTION fencepost.refuse() RETURNS trigger LANGUAGE plpgsql
+                 AS $$ BEGIN RETURN NEW; END $$",
+            ["fencepost.refuse", "is not the one"],
+        ),
+        (
+            "ALTER FUNCTION fencepost.sweep_locks() RESET search_path",
+            ["fencepost.sweep_locks", "is not the one"],
+        ),
+        (
+            "ALTER FUNCTION fencepost.sweep_locks() SECURITY INVOKER",
+            ["fencepost.sweep_locks", "is not the one"],
+        ),
+        ("DROP FUNCTION fencepost.sweep_locks()", ["fencepost.sweep_locks", "is missing"]),
+        ("GRANT DELETE ON fencepost.resources TO fencepost_serve", ["DELETE", "fencepost_serve"]),
+        ("GRANT TRUNCATE ON fencepost.locks TO fencepost_serve", ["TRUNCATE", "fencepost_serve"]),
+        ("GRANT SELECT ON fencepost.resources TO PUBLIC", ["SELECT", "PUBLIC"]),
+        ("GRANT USAGE ON SCHEMA fencepost TO PUBLIC", ["USAGE", "PUBLIC"]),
+        ("GRANT EXECUTE ON FUNCTION fencepost.sweep_locks TO PUBLIC", ["sweep_locks", "PUBLIC"]),
+    ] {
+        let url = migrated_database().await;
+        postgres::apply_roles(&url).await;
+        execute(&url, change).await;
+        assert_refused(&url, &parts).await;
     }
 }
 

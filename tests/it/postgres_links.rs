@@ -211,3 +211,17 @@ async fn a_unix_socket_will_do_in_either_spelling() {
         assert!(over_the_socket);
     }
 }
+
+#[tokio::test]
+async fn check_says_that_a_certificate_is_not_trusted() {
+    let tls = tls().await;
+    for (host, ca) in [("localhost", &tls.other_ca), ("127.0.0.1", &tls.ca)] {
+        let (url, _) = tls.database(host, "verify-full", ca).await;
+        let output = run(&["check", "--store", &url, "--authority", "store"]);
+        let report = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        assert!(report.contains("is not trusted"), "{report}");
+        assert!(report.contains("sslrootcert"), "{report}");
+        assert!(!report.contains("fencepost migrate"), "{report}");
+    }
+}

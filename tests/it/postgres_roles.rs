@@ -42,9 +42,18 @@ const MARKS_NEVER_FALL: &str = "23000";
 #[tokio::test]
 async fn whoever_serves_can_delete_nothing_and_change_no_table() {
     let roles = Roles::with_some_marks().await;
-    for table in
-        ["resources", "floor", "locks", "authority", "rejections", "lineage", "_sqlx_migrations"]
-    {
+    for table in [
+        "resources",
+        "floor",
+        "locks",
+        "authority",
+        "rejections",
+        "lineage",
+        "incarnation",
+        "_sqlx_migrations",
+        "migrations",
+        "compatibility",
+    ] {
         for sql in [
             format!("DELETE FROM fencepost.{table}"),
             format!("TRUNCATE fencepost.{table}"),

@@ -102,6 +102,12 @@ impl Tables {
             // Taken before the match: its guard must not live across the ping.
             let idle = lock(&self.idle).pop();
             let Idle { mut table, since } = idle?;
+            if since.elapsed() > RESTED {
+                self.store.look_for_takeover().await;
+            }
+            if table.is_deposed() {
+                continue;
+            }
             if since.elapsed() <= RESTED {
                 return Some(table);
             }

@@ -110,16 +110,19 @@ impl Audit for PostgresAudit {
     async fn append(&mut self, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
         let rows: Vec<Row> = entries.iter().map(|entry| Row::of(entry)).collect();
         let rows = serde_json::to_string(&rows).map_err(StoreError::unavailable)?;
-        within(DEADLINE, self.append_now(&rows)).await
+        let appended = within(DEADLINE, self.append_now(&rows)).await;
+        self.connection.unknown_if_deposed(appended)
     }
 
     async fn newest(&mut self, filter: &Filter, limit: usize) -> Result<Vec<Entry>, StoreError> {
-        let rows = within(DEADLINE, self.newest_now(filter, limit)).await.map_err(surely)?;
+        let rows = within(DEADLINE, self.newest_now(filter, limit)).await.map_err(surely);
+        let rows = self.connection.unless_deposed(rows)?;
         Ok(rows.into_iter().filter_map(Row::entry).collect())
     }
 
     async fn count(&mut self) -> Result<u64, StoreError> {
-        let count = within(DEADLINE, self.count_now()).await.map_err(surely)?;
+        let count = within(DEADLINE, self.count_now()).await.map_err(surely);
+        let count = self.connection.unless_deposed(count)?;
         Ok(count.unsigned_abs())
     }
 
@@ -128,6 +131,7 @@ impl Audit for PostgresAudit {
         before: Option<SystemTime>,
         most: u64,
     ) -> Result<u64, StoreError> {
-        within(DEADLINE, self.drop_now(before, most)).await
+        let dropped = within(DEADLINE, self.drop_now(before, most)).await;
+        self.connection.unknown_if_deposed(dropped)
     }
 }

@@ -7,7 +7,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,10 +19,20 @@ use sqlx::{
     postgres::{PgConnectOptions, PgDatabaseError, PgListener, PgPoolOptions, PgRow, PgSeverity},
 };
 
-use crate::{settings::read_secret, store::StoreError};
+use super::{
+    server_identity::{KnownServers, OpenedOn, ServerIdentity, deposed, unknown_since_deposed},
+    succession::{IDENTIFY, identified},
+};
+use crate::{
+    settings::read_secret,
+    store::{Lineage, StoreError},
+};
 
 /// How long Postgres may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long a session that has rested waits at most to learn which server a new connection reaches.
+const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Each with its reason:
 /// - one statement under READ COMMITTED waits for a locked row and then judges its newest version;
@@ -100,19 +113,27 @@ const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
 pub const READ_ONLY: &str =
     "this Postgres only reads (a standby, or default_transaction_read_only); connect to a primary";
 
-/// Opens connections to one database, and remembers whether a pooler stands in front of it.
+/// Opens connections to one database, and remembers whether a pooler stands in front of it, and which
+/// servers they have reached.
 pub struct Connector {
     options: PgConnectOptions,
     password_file: Option<PathBuf>,
     pooled: AtomicBool,
+    servers: Arc<KnownServers>,
 }
 
 pub struct Connection {
     inner: PgConnection,
     pooled: bool,
     patience: Patience,
-    /// Behind a pooler: the server that every transaction must still reach.
-    lineage: Option<String>,
+    /// The server that it was opened on. Behind a pooler every transaction must still reach it.
+    server: Option<Server>,
+}
+
+struct Server {
+    identity: ServerIdentity,
+    lineage: Lineage,
+    opened_on: OpenedOn,
 }
 
 impl Patience {
@@ -131,7 +152,8 @@ impl Connector {
             Some(_) => options,
             None => options.application_name("fencepost"),
         };
-        Self { options, password_file: None, pooled: AtomicBool::new(false) }
+        let (pooled, servers) = (AtomicBool::new(false), Arc::default());
+        Self { options, password_file: None, pooled, servers }
     }
 
     pub fn with_password_file(self, password_file: Option<PathBuf>) -> Self {
@@ -146,8 +168,40 @@ impl Connector {
         Ok(options.password(&password))
     }
 
+    /// The address and the password, and none of the pinned settings.
+    pub fn plain_options(&self) -> Result<PgConnectOptions, StoreError> {
+        self.options()
+    }
+
     pub async fn connect(&self) -> Result<Connection, StoreError> {
         self.connect_with(Patience::Long, Plans::ByValues).await
+    }
+
+    /// For questions about a database that may have no schema yet. Nothing is served by it.
+    pub async fn connect_unidentified(&self) -> Result<Connection, StoreError> {
+        in_time(self.connect_either_way(Patience::Long, Plans::ByValues)).await
+    }
+
+    pub fn servers(&self) -> &KnownServers {
+        &self.servers
+    }
+
+    /// Finds out which server a new connection reaches. If another has taken over, that is enough for every
+    /// session on the old one to be given up.
+    pub async fn look(&self) {
+        let look = async {
+            match self.connect().await {
+                Ok(connection) => connection.close().await,
+                Err(error) => {
+                    tracing::debug!(%error, "could not ask which database server is reached");
+                }
+            }
+        };
+        let look = self.servers.unless_just_looked(Box::pin(look));
+        let in_time = tokio::time::timeout(LOOK_DEADLINE, look);
+        if in_time.await.is_err() {
+            tracing::debug!("could not ask in time which database server is reached");
+        }
     }
 
     /// For what is asked of keys that come together, and for nothing else.
@@ -160,9 +214,12 @@ impl Connector {
         patience: Patience,
         plans: Plans,
     ) -> Result<Connection, StoreError> {
-        tokio::time::timeout(CONNECT_DEADLINE, self.connect_either_way(patience, plans))
-            .await
-            .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
+        in_time(async {
+            let mut connection = self.connect_either_way(patience, plans).await?;
+            connection.identify(&self.servers).await?;
+            Ok(connection)
+        })
+        .await
     }
 
     async fn connect_either_way(
@@ -179,17 +236,15 @@ impl Connector {
         }
         let options = self.options()?.extra_float_digits(None).statement_cache_capacity(0);
         let inner = options.connect().await.map_err(refused_connection)?;
-        Ok(Connection { inner, pooled: true, patience, lineage: None })
+        Ok(Connection { inner, pooled: true, patience, server: None })
     }
 
     /// A connection that can be spoken to at any time. `None` behind a pooler: there it could not.
-    pub async fn listen(&self) -> Result<Option<PgListener>, StoreError> {
-        tokio::time::timeout(CONNECT_DEADLINE, self.listen_directly())
-            .await
-            .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
+    pub async fn listen(&self) -> Result<Option<(PgListener, OpenedOn)>, StoreError> {
+        in_time(self.listen_directly()).await
     }
 
-    async fn listen_directly(&self) -> Result<Option<PgListener>, StoreError> {
+    async fn listen_directly(&self) -> Result<Option<(PgListener, OpenedOn)>, StoreError> {
         if self.pooled.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -207,7 +262,12 @@ impl Connector {
             .fetch_one(&mut listener)
             .await
             .map_err(StoreError::unavailable)?;
-        Ok(pinned.then_some(listener))
+        if !pinned {
+            return Ok(None);
+        }
+        let row = sqlx::query(IDENTIFY).fetch_one(&mut listener).await.map_err(not_applied)?;
+        let (identity, _) = identified(&row)?;
+        Ok(Some((listener, self.servers.admit(&identity)?)))
     }
 
     /// `None` where the settings were refused, or accepted and not applied: that is a pooler.
@@ -231,7 +291,7 @@ impl Connector {
             return Ok(None);
         }
         sqlx::raw_sql(PIN_COMMIT).execute(&mut inner).await.map_err(StoreError::unavailable)?;
-        Ok(Some(Connection { inner, pooled: false, patience, lineage: None }))
+        Ok(Some(Connection { inner, pooled: false, patience, server: None }))
     }
 
     fn pinned(&self, patience: Patience, plans: Plans) -> Result<PgConnectOptions, StoreError> {
@@ -249,6 +309,11 @@ impl Connection {
         &mut self.inner
     }
 
+    /// Takes leave of the server. A connection that is merely dropped ends too, but without a word.
+    async fn close(self) {
+        let _ = sqlx::Connection::close(self.inner).await;
+    }
+
     pub fn is_pooled(&self) -> bool {
         self.pooled
     }
@@ -263,6 +328,7 @@ impl Connection {
     }
 
     pub async fn begin(&mut self) -> Result<(), StoreError> {
+        self.check_server()?;
         // If this fails, the connection may be left inside a transaction: it is given up.
         sqlx::raw_sql(AssertSqlSafe(self.beginning()))
             .execute(&mut self.inner)
@@ -274,6 +340,7 @@ impl Connection {
     /// Begins, and runs `first` without another round trip; what its last statement says. If
     /// `first` fails, there is a transaction to roll back.
     pub async fn begin_with(&mut self, first: &'static str) -> Result<Option<PgRow>, StoreError> {
+        self.check_server()?;
         let mut rows = sqlx::raw_sql(AssertSqlSafe(format!("{}; {first}", self.beginning())))
             .fetch_all(&mut self.inner)
             .await
@@ -287,26 +354,73 @@ impl Connection {
         }
         let beginning =
             format!("{BEGIN_POOLED}; SET LOCAL lock_timeout = '{}'", self.patience.lock_timeout());
-        match &self.lineage {
-            Some(here) => format!("{beginning}; SELECT fencepost.expect_lineage('{here}')"),
+        // A pooler may lead to another server any time. A direct connection ends with its server.
+        match &self.server {
+            Some(Server { identity, .. }) => {
+                let here = identity.as_str();
+                format!("{beginning}; SELECT fencepost.expect_incarnation('{here}')")
+            }
             None => beginning,
-        }
-    }
-
-    /// For a pooler, which may lead to another one any time. A direct connection ends with its server.
-    pub fn expect_lineage(&mut self, here: &str) {
-        // It goes into a statement, and all that it is made of are digits and a slash.
-        if here.chars().all(|c| c.is_ascii_alphanumeric() || c == '/') {
-            self.lineage = Some(here.to_owned());
         }
     }
 
     /// Behind a pooler even a single statement needs a transaction, to have its settings.
     pub async fn begin_if_pooled(&mut self) -> Result<(), StoreError> {
-        if self.pooled { self.begin().await } else { Ok(()) }
+        if self.pooled { self.begin().await } else { self.check_server() }
+    }
+
+    /// Asks the server who it is, and enters it as one that this process has reached.
+    async fn identify(&mut self, servers: &Arc<KnownServers>) -> Result<(), StoreError> {
+        let (identity, lineage) = self.ask_identity().await?;
+        let opened_on = servers.admit(&identity)?;
+        self.server = Some(Server { identity, lineage, opened_on });
+        Ok(())
+    }
+
+    async fn ask_identity(&mut self) -> Result<(ServerIdentity, Lineage), StoreError> {
+        self.begin_if_pooled().await?;
+        let row = sqlx::raw_sql(IDENTIFY).fetch_one(&mut self.inner).await.map_err(not_applied);
+        self.end_if_pooled(&row).await?;
+        identified(&row?)
+    }
+
+    /// Who the server is, and whether it was entered as the one that is written to.
+    pub async fn lineage(&mut self) -> Result<Lineage, StoreError> {
+        if let Some(Server { lineage, .. }) = &self.server
+            && lineage.entered
+        {
+            self.check_server()?;
+            return Ok(lineage.clone());
+        }
+        let (identity, lineage) = self.ask_identity().await?;
+        match &self.server {
+            Some(server) if server.identity == identity => self.unless_deposed(Ok(lineage)),
+            _ => Err(deposed()),
+        }
+    }
+
+    pub fn is_deposed(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.opened_on.is_deposed())
+    }
+
+    /// Before anything is sent: an error if another server has taken over.
+    fn check_server(&self) -> Result<(), StoreError> {
+        self.server.as_ref().map_or(Ok(()), |server| server.opened_on.check())
+    }
+
+    /// For an answer that changed nothing: from a server that has been left, it may be old.
+    pub fn unless_deposed<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if answer.is_ok() && self.is_deposed() { Err(deposed()) } else { answer }
+    }
+
+    /// For a change: made on a server that has been left, it may be lost.
+    pub fn unknown_if_deposed<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if answer.is_ok() && self.is_deposed() { Err(unknown_since_deposed()) } else { answer }
     }
 
     pub async fn commit(&mut self) -> Result<(), StoreError> {
+        // Without a COMMIT, what was done so far is undone with the connection.
+        self.check_server()?;
         sqlx::raw_sql("COMMIT").execute(&mut self.inner).await.map_err(maybe_applied)?;
         Ok(())
     }
@@ -332,6 +446,12 @@ impl Connection {
             .map_err(StoreError::unavailable)?;
         Ok(())
     }
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(CONNECT_DEADLINE, work)
+        .await
+        .map_err(|_| StoreError::Unavailable("Postgres did not answer in time".into()))?
 }
 
 /// The meaning of an error before anything could have been committed.

@@ -9,7 +9,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     connection::{Connection, Connector, READ_ONLY},
-    fitness::{AHEAD, WEAKENED, is_too_old, unanswered},
+    fitness::{TOO_NEW, is_too_old, unanswered, weakness},
     schema,
 };
 use crate::{
@@ -37,7 +37,8 @@ const MISSING: &str = "
 SELECT needed.object, needed.privilege
 FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'),
              ('fencepost.resources', 'UPDATE'), ('fencepost.floor', 'SELECT'),
-             ('fencepost._sqlx_migrations', 'SELECT'),
+             ('fencepost._sqlx_migrations', 'SELECT'), ('fencepost.migrations', 'SELECT'),
+             ('fencepost.compatibility', 'SELECT'),
              ('fencepost.authority', 'SELECT'), ('fencepost.authority', 'INSERT'),
              ('fencepost.authority', 'UPDATE'), ('fencepost.locks', 'SELECT'),
              ('fencepost.rejections', 'SELECT'), ('fencepost.rejections', 'INSERT'),
@@ -54,6 +55,7 @@ FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'
              ('fencepost.drop_rejections(timestamptz,bigint)', 'EXECUTE'),
              ('fencepost.lineage_here()', 'EXECUTE'), ('fencepost.read_lineage()', 'EXECUTE'),
              ('fencepost.expect_lineage(text)', 'EXECUTE'),
+             ('fencepost.identify()', 'EXECUTE'), ('fencepost.expect_incarnation(text)', 'EXECUTE'),
              ('fencepost.take_over(bigint,bigint)', 'EXECUTE'))
      AS needed(object, privilege)
 WHERE NOT CASE
@@ -71,9 +73,12 @@ FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkin
 
 pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
     let Plan { migrates, connections, keeps_rejections } = plan;
-    let mut connection = match connector.connect().await {
+    let mut connection = match connector.connect_unidentified().await {
         Ok(connection) => connection,
-        Err(error) => return vec![cannot_connect(&error)],
+        Err(error) => {
+            let why = connector.why_not().await;
+            return vec![why.unwrap_or_else(|| cannot_connect(&error))];
+        }
     };
     let mut findings = vec![
         Finding::good(Subject::Store, "Postgres answers"),
@@ -87,26 +92,28 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
         Err(error) => findings.push(unexamined(Subject::Version, &error)),
     }
     match schema(&mut connection).await {
-        Ok(Schema::Current) => {
-            findings.push(Finding::good(Subject::Migrations, "it is this version's"));
-            match guards_and_rights(&mut connection, keeps_rejections).await {
+        Ok(known @ (Schema::Current | Schema::Ahead)) => {
+            findings.push(match known {
+                Schema::Ahead => Finding::doubtful(
+                    Subject::Migrations,
+                    "it is a newer version's, on which this version may serve",
+                    "finish the rollout of the newer version",
+                ),
+                _ => Finding::good(Subject::Migrations, "it is this version's"),
+            });
+            match guards_and_rights(&mut connection, keeps_rejections, known == Schema::Ahead).await
+            {
                 Ok(found) => findings.extend(found),
                 Err(error) => findings.push(unexamined(Subject::Tables, &error)),
             }
         }
-        Ok(Schema::Behind) if migrates => findings.push(Finding::doubtful(
+        Ok(Schema::Behind) => match has_a_schema(&mut connection).await {
+            Ok(there) => findings.push(behind(there, migrates)),
+            Err(error) => findings.push(unexamined(Subject::Migrations, &error)),
+        },
+        Ok(Schema::TooNew) => findings.push(Finding::bad(
             Subject::Migrations,
-            "it is missing or older",
-            "`serve --migrate` will bring it up to date",
-        )),
-        Ok(Schema::Behind) => findings.push(Finding::bad(
-            Subject::Migrations,
-            "it is missing or older",
-            "run `fencepost migrate` as the owner, over a direct connection",
-        )),
-        Ok(Schema::Ahead) => findings.push(Finding::bad(
-            Subject::Migrations,
-            AHEAD,
+            TOO_NEW,
             "roll this binary forward; a newer schema is never taken back",
         )),
         Err(error) => findings.push(unexamined(Subject::Migrations, &error)),
@@ -124,13 +131,45 @@ fn cannot_connect(error: &StoreError) -> Finding {
         turned_away => Finding::bad(
             Subject::Store,
             turned_away.to_string(),
-            "mend --store, or what Postgres allows that role to do",
+            "correct --store, or what Postgres allows that role to do",
         ),
     }
 }
 
 fn unexamined(subject: Subject, error: &StoreError) -> Finding {
-    Finding::bad(subject, error.to_string(), "give the role of --store its rights, and look again")
+    let says = error.to_string();
+    if says.contains("permission denied") {
+        let hint = "as the owner, grant the role of --store its rights (migrations/roles.sql)";
+        return Finding::bad(subject, format!("this role lacks rights: {says}"), hint);
+    }
+    Finding::bad(subject, says, "see the log of Postgres, and look again")
+}
+
+/// Whether any version of the schema is there.
+async fn has_a_schema(connection: &mut Connection) -> Result<bool, StoreError> {
+    let row =
+        sqlx::raw_sql("SELECT to_regclass('fencepost._sqlx_migrations') IS NOT NULL AS there")
+            .fetch_one(connection.raw())
+            .await
+            .map_err(unanswered)?;
+    row.try_get("there").map_err(unanswered)
+}
+
+fn behind(there: bool, migrates: bool) -> Finding {
+    let says = if there {
+        "the schema is older than this version, or has migrations that are not its own"
+    } else {
+        "the database has not been migrated: there is no schema yet"
+    };
+    if migrates {
+        return Finding::doubtful(
+            Subject::Migrations,
+            says,
+            "`serve --migrate` will bring it up to date",
+        );
+    }
+    let hint = "run `fencepost migrate` as the owner, over a direct connection";
+    Finding::bad(Subject::Migrations, says, hint)
 }
 
 fn pooler(pooled: bool, migrates: bool) -> Finding {
@@ -229,7 +268,14 @@ fn sync(fsync: bool, full_pages: bool) -> Finding {
 fn commit(ours: &str, default: &str) -> Finding {
     let says = format!("synchronous_commit is {ours} for us (the server's default is {default})");
     match ours {
-        "on" | "remote_apply" => Finding::good(Subject::Commit, says),
+        "on" | "remote_apply" if matches!(default, "on" | "remote_apply") => {
+            Finding::good(Subject::Commit, says)
+        }
+        "on" | "remote_apply" => Finding::doubtful(
+            Subject::Commit,
+            format!("{says}: a crash loses what others commit in this database"),
+            "ALTER DATABASE or ALTER ROLE … RESET synchronous_commit, or set it to on in postgresql.conf",
+        ),
         _ => Finding::bad(
             Subject::Commit,
             says,
@@ -260,17 +306,20 @@ fn standbys(connected: i64, synchronous: &str) -> Finding {
 async fn guards_and_rights(
     connection: &mut Connection,
     keeps_rejections: bool,
+    newer: bool,
 ) -> Result<Vec<Finding>, StoreError> {
-    let weakened =
-        sqlx::raw_sql(WEAKENED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
-    let guards = match weakened {
-        Some(row) => Finding::bad(
+    if let Some(reason) = weakness(connection, newer).await? {
+        // What else is there to say about rights depends on objects that may be missing.
+        return Ok(vec![Finding::bad(
             Subject::Tables,
-            row.try_get::<String, _>("reason").map_err(unanswered)?,
+            reason,
             "do that as the owner, and find out who undid it",
-        ),
-        None => Finding::good(Subject::Tables, "tables are logged, and no trigger is switched off"),
-    };
+        )]);
+    }
+    let guards = Finding::good(
+        Subject::Tables,
+        "tables are logged; triggers, functions and grants are those of the schema",
+    );
     let missing = missing_rights(connection, keeps_rejections).await?;
     let needed = if missing.is_empty() {
         Finding::good(Subject::Needed, "the role has every right that serving needs")
@@ -326,8 +375,14 @@ mod tests {
             [Good, Doubtful, Bad, Bad]
         );
         assert_eq!(
-            grades(&[commit("on", "off"), commit("remote_apply", "on"), commit("off", "on")]),
-            [Good, Good, Bad]
+            grades(&[
+                commit("on", "on"),
+                commit("on", "off"),
+                commit("on", "local"),
+                commit("remote_apply", "on"),
+                commit("off", "on"),
+            ]),
+            [Good, Doubtful, Doubtful, Good, Bad]
         );
         assert_eq!(
             grades(&[standbys(0, ""), standbys(1, ""), standbys(0, "*"), standbys(1, "*")]),

@@ -5,9 +5,9 @@ use sqlx::Row;
 use super::{
     MIGRATIONS,
     connection::{Connection, READ_ONLY, not_applied},
-    schema,
+    objects, schema,
 };
-use crate::store::{Schema, StoreError, newest_migration};
+use crate::store::{Schema, StoreError};
 
 const OLDEST_SERVER: i32 = 140_000;
 
@@ -18,23 +18,29 @@ SELECT current_setting('server_version_num')::int AS version,
        current_setting('transaction_read_only')::bool AS read_only,
        current_setting('fsync')::bool AS fsync";
 
-pub const AHEAD: &str =
-    "the database has the schema of a newer fencepost; use that version or a newer one";
+pub const TOO_NEW: &str = "the database has the schema of a newer fencepost, on which this version \
+                            may not serve; use that version or a newer one";
 
-/// Tables that a crash would empty, and triggers that somebody has switched off.
-pub const WEAKENED: &str = "
+/// Tables that a crash would empty.
+const UNLOGGED: &str = "
 SELECT format('the table %s is not logged: a crash would empty it, and every mark with it; '
               'run ALTER TABLE %s SET LOGGED', c.oid::regclass, c.oid::regclass) AS reason
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'fencepost' AND c.relkind = 'r' AND c.relpersistence <> 'p'
-UNION ALL
-SELECT format('the trigger %I on %s is disabled: raw SQL could lower a mark; '
-              'run ALTER TABLE %s ENABLE TRIGGER %I', t.tgname, t.tgrelid::regclass,
-              t.tgrelid::regclass, t.tgname)
-FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
-     JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = 'fencepost' AND NOT t.tgisinternal AND t.tgenabled NOT IN ('O', 'A')
 LIMIT 1";
+
+/// Why the schema does not protect marks as it should, if so. `newer`: a newer version has made it.
+pub async fn weakness(
+    connection: &mut Connection,
+    newer: bool,
+) -> Result<Option<String>, StoreError> {
+    let unlogged =
+        sqlx::raw_sql(UNLOGGED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
+    match unlogged {
+        Some(row) => row.try_get("reason").map_err(unanswered).map(Some),
+        None => objects::flaw(connection, newer).await,
+    }
+}
 
 pub async fn check(connection: &mut Connection) -> Result<(), StoreError> {
     check_server(connection).await?;
@@ -72,8 +78,10 @@ pub fn is_too_old(version: i32) -> bool {
 }
 
 async fn check_schema(connection: &mut Connection) -> Result<(), StoreError> {
-    match schema(connection).await? {
+    let schema = schema(connection).await?;
+    match schema {
         Schema::Current => {}
+        Schema::Ahead => tracing::info!("the database has the schema of a newer fencepost"),
         Schema::Behind => {
             return unfit(
                 "the database does not have this version's schema; run `fencepost migrate`, or \
@@ -81,12 +89,10 @@ async fn check_schema(connection: &mut Connection) -> Result<(), StoreError> {
                     .into(),
             );
         }
-        Schema::Ahead => return unfit(AHEAD.into()),
+        Schema::TooNew => return unfit(TOO_NEW.into()),
     }
-    let weakened =
-        sqlx::raw_sql(WEAKENED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
-    match weakened {
-        Some(row) => unfit(row.try_get("reason").map_err(unanswered)?),
+    match weakness(connection, schema == Schema::Ahead).await? {
+        Some(reason) => unfit(reason),
         None => Ok(()),
     }
 }
@@ -106,11 +112,13 @@ pub fn unanswered(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// Whether Postgres answers, can write, and still has the schema that was checked at the start.
+/// Whether Postgres answers, can write, and still has a schema that this version may serve on.
 pub async fn ping(connection: &mut Connection) -> Result<(), StoreError> {
     let row = sqlx::raw_sql(
-        "SELECT max(version) AS newest, current_setting('transaction_read_only')::bool AS read_only
-         FROM fencepost._sqlx_migrations WHERE success",
+        "SELECT (SELECT max(version) FROM fencepost._sqlx_migrations WHERE success) AS sealed,
+                (SELECT max(version) FROM fencepost.migrations WHERE success) AS later,
+                (SELECT oldest FROM fencepost.compatibility) AS oldest,
+                current_setting('transaction_read_only')::bool AS read_only",
     )
     .fetch_one(connection.raw())
     .await
@@ -118,8 +126,8 @@ pub async fn ping(connection: &mut Connection) -> Result<(), StoreError> {
     if row.try_get("read_only").map_err(StoreError::unavailable)? {
         return unfit(READ_ONLY.into());
     }
-    let newest: Option<i64> = row.try_get("newest").map_err(StoreError::unavailable)?;
-    if newest == newest_migration(&MIGRATIONS) {
+    let get = |name| row.try_get::<Option<i64>, _>(name).map_err(StoreError::unavailable);
+    if MIGRATIONS.still_fit(get("sealed")?, get("later")?, get("oldest")?) {
         return Ok(());
     }
     unfit("the schema has changed under this fencepost".into())

@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use sqlx::postgres::{PgListener, PgNotification};
 
-use super::session::{PING_DEADLINE, surely, within};
+use super::{
+    server_identity::{OpenedOn, deposed},
+    session::{PING_DEADLINE, surely, within},
+};
 use crate::{
     authority::{Holder, LockEvent},
     store::{
@@ -22,6 +25,7 @@ const WATCH: &str = "SELECT pg_advisory_lock_shared(1718511987, 1 + (hashtext($1
 
 pub struct PostgresLockNews {
     listener: PgListener,
+    opened_on: OpenedOn,
 }
 
 /// What `fencepost.tell` says.
@@ -43,26 +47,33 @@ enum Happened {
 }
 
 impl PostgresLockNews {
-    pub async fn new(mut listener: PgListener) -> Result<Self, StoreError> {
+    pub async fn new(mut listener: PgListener, opened_on: OpenedOn) -> Result<Self, StoreError> {
         // Reconnecting is left to whoever has to make good for what was missed meanwhile.
         listener.eager_reconnect(false);
         let listening =
             async { listener.listen_all([TURNS, EVENTS]).await.map_err(StoreError::unavailable) };
         within(PING_DEADLINE, listening).await.map_err(surely)?;
-        Ok(Self { listener })
+        Ok(Self { listener, opened_on })
     }
 }
 
 #[async_trait]
 impl LockNews for PostgresLockNews {
     async fn next(&mut self) -> Result<News, StoreError> {
-        match self.listener.try_recv().await.map_err(StoreError::unavailable)? {
+        let received = tokio::select! {
+            // First: what the old server still says is not passed on.
+            biased;
+            () = self.opened_on.deposed() => return Err(deposed()),
+            received = self.listener.try_recv() => received.map_err(StoreError::unavailable)?,
+        };
+        match received {
             Some(notification) => read(&notification),
             None => Err(StoreError::unavailable("the connection that listens was lost")),
         }
     }
 
     async fn watch(&mut self, name: &Key) -> Result<(), StoreError> {
+        self.opened_on.check()?;
         let locked = async {
             sqlx::query(WATCH)
                 .bind(name.as_str())
@@ -75,6 +86,7 @@ impl LockNews for PostgresLockNews {
     }
 
     async fn watch_nothing(&mut self) -> Result<(), StoreError> {
+        self.opened_on.check()?;
         let unlocked = async {
             sqlx::query("SELECT pg_advisory_unlock_all()")
                 .execute(&mut self.listener)

@@ -80,7 +80,7 @@ impl PostgresLockTable {
 
     /// What changes a queue, or a sequence: one row.
     async fn call(&mut self, deadline: Duration, call: Statement) -> Result<PgRow, StoreError> {
-        within(deadline, async {
+        let called = within(deadline, async {
             self.connection.begin_if_pooled().await?;
             let keep = self.connection.keeps_statements();
             let called =
@@ -88,7 +88,8 @@ impl PostgresLockTable {
             self.connection.end_if_pooled(&called).await?;
             called
         })
-        .await
+        .await;
+        self.connection.unknown_if_deposed(called)
     }
 
     async fn ask(&mut self, question: Statement) -> Result<Vec<PgRow>, StoreError> {
@@ -103,7 +104,8 @@ impl PostgresLockTable {
             self.connection.end_if_pooled(&rows).await?;
             rows
         });
-        asked.await.map_err(surely)
+        let answer = asked.await.map_err(surely);
+        self.connection.unless_deposed(answer)
     }
 }
 
@@ -219,7 +221,13 @@ impl LockTable for PostgresLockTable {
     }
 
     async fn ping(&mut self) -> Result<(), StoreError> {
-        within(PING_DEADLINE, fitness::ping(&mut self.connection)).await.map_err(surely)
+        let alive =
+            within(PING_DEADLINE, fitness::ping(&mut self.connection)).await.map_err(surely);
+        self.connection.unless_deposed(alive)
+    }
+
+    fn is_deposed(&self) -> bool {
+        self.connection.is_deposed()
     }
 }
 

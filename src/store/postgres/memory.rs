@@ -111,22 +111,27 @@ impl PostgresMemory {
 #[async_trait]
 impl Memory for PostgresMemory {
     async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
-        within(DEADLINE, self.row()).await.map_err(surely)
+        let row = within(DEADLINE, self.row()).await.map_err(surely);
+        self.connection.unless_deposed(row)
     }
 
     async fn highest_token(&mut self) -> Result<i64, StoreError> {
-        within(LONG_DEADLINE, self.highest()).await.map_err(surely)
+        let highest = within(LONG_DEADLINE, self.highest()).await.map_err(surely);
+        self.connection.unless_deposed(highest)
     }
 
     async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError> {
-        within(DEADLINE, self.write(ADOPT, first.epoch, &first.seen, None)).await
+        let row = within(DEADLINE, self.write(ADOPT, first.epoch, &first.seen, None)).await;
+        self.connection.unknown_if_deposed(row)
     }
 
     async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
-        within(DEADLINE, self.write(NOTE, epoch, seen, None)).await
+        let row = within(DEADLINE, self.write(NOTE, epoch, seen, None)).await;
+        self.connection.unknown_if_deposed(row)
     }
 
     async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
-        within(DEADLINE, self.write(MOVE_ON, from, &to.seen, Some(to.epoch))).await
+        let row = within(DEADLINE, self.write(MOVE_ON, from, &to.seen, Some(to.epoch))).await;
+        self.connection.unknown_if_deposed(row)
     }
 }

@@ -10,6 +10,7 @@ use super::{
     newcomers::Newcomers,
     notices,
     rows::listed,
+    server_identity::settled_by_deposed,
 };
 use crate::{
     fence::Verdict,
@@ -120,6 +121,9 @@ impl Session for PostgresSession {
         let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
         let is_over = ended.is_err();
         let settled = self.confirm_replays(batch.finish(ended, surely), is_over).await;
+        if self.connection.is_deposed() {
+            return settled.into_iter().map(settled_by_deposed).collect();
+        }
         if notices::cancelled_waits() == cancelled {
             return settled;
         }
@@ -127,28 +131,38 @@ impl Session for PostgresSession {
     }
 
     async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
-        within(DEADLINE, self.read_now(key)).await.map_err(surely)
+        let read = within(DEADLINE, self.read_now(key)).await.map_err(surely);
+        self.connection.unless_deposed(read)
     }
 
     async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
-        within(DEADLINE, self.read_together_now(keys)).await.map_err(surely)
+        let read = within(DEADLINE, self.read_together_now(keys)).await.map_err(surely);
+        self.connection.unless_deposed(read)
     }
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
-        within(DEADLINE, self.list_now(page)).await.map_err(surely)
+        let read = within(DEADLINE, self.list_now(page)).await.map_err(surely);
+        self.connection.unless_deposed(read)
     }
 
     async fn ping(&mut self) -> Result<(), StoreError> {
-        within(PING_DEADLINE, fitness::ping(&mut self.connection)).await.map_err(surely)
+        let alive =
+            within(PING_DEADLINE, fitness::ping(&mut self.connection)).await.map_err(surely);
+        self.connection.unless_deposed(alive)
     }
 
     async fn lineage(&mut self) -> Result<Lineage, StoreError> {
-        within(PING_DEADLINE, self.lineage_now()).await.map_err(surely)
+        within(PING_DEADLINE, self.connection.lineage()).await.map_err(surely)
     }
 
     /// Whatever became of it, it may be done again.
     async fn take_over(&mut self, floor: i64, leap: i64) -> Result<i64, StoreError> {
-        within(DEADLINE, self.take_over_now(floor, leap)).await.map_err(surely)
+        let floor = within(DEADLINE, self.take_over_now(floor, leap)).await.map_err(surely);
+        self.connection.unless_deposed(floor)
+    }
+
+    fn is_deposed(&self) -> bool {
+        self.connection.is_deposed()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs::OpenOptions, path::Path, time::SystemTime};
 
 use sqlx::{Row, SqliteConnection};
 
-use super::SqliteStore;
+use super::{SqliteStore, objects};
 use crate::{
     finding::{Finding, Subject},
     store::{Schema, Store, StoreError, clock_finding},
@@ -27,11 +27,15 @@ pub async fn examine(store: &SqliteStore) -> Vec<Finding> {
         Ok(connection) => connection,
         Err(error) => return vec![broken(Subject::Store, &error)],
     };
+    let found = store.schema().await;
     let mut findings = vec![
         Finding::good(Subject::Store, format!("{} can be read", store.path.display())),
-        schema(store.schema().await),
+        schema(&found),
         writable(&store.path),
     ];
+    if let Ok(known @ (Schema::Current | Schema::Ahead)) = found {
+        findings.push(guards(&mut connection, known == Schema::Ahead).await);
+    }
     match facts(&mut connection).await {
         Ok(found) => findings.extend(found),
         Err(error) => findings.push(broken(Subject::Version, &error)),
@@ -48,7 +52,7 @@ fn broken(subject: Subject, error: &StoreError) -> Finding {
 }
 
 /// `serve` always brings an older file up to date.
-fn schema(schema: Result<Schema, StoreError>) -> Finding {
+fn schema(schema: &Result<Schema, StoreError>) -> Finding {
     match schema {
         Ok(Schema::Current) => Finding::good(Subject::Migrations, "it is this version's"),
         Ok(Schema::Behind) => Finding::doubtful(
@@ -56,12 +60,25 @@ fn schema(schema: Result<Schema, StoreError>) -> Finding {
             "it is missing or older",
             "`serve` will bring it up to date",
         ),
-        Ok(Schema::Ahead) => Finding::bad(
+        Ok(Schema::Ahead) => Finding::doubtful(
             Subject::Migrations,
-            "the file was written by a newer fencepost",
+            "it is a newer version's, on which this version may serve",
+            "finish the upgrade to the newer version",
+        ),
+        Ok(Schema::TooNew) => Finding::bad(
+            Subject::Migrations,
+            "it is a newer version's, on which this version may not serve",
             "use that version or a newer one",
         ),
-        Err(error) => broken(Subject::Migrations, &error),
+        Err(error) => broken(Subject::Migrations, error),
+    }
+}
+
+async fn guards(connection: &mut SqliteConnection, newer: bool) -> Finding {
+    match objects::flaw(connection, newer).await {
+        Ok(None) => Finding::good(Subject::Tables, "tables and triggers are those of the schema"),
+        Ok(Some(reason)) => Finding::bad(Subject::Tables, reason, "a server refuses this file"),
+        Err(error) => broken(Subject::Tables, &error),
     }
 }
 

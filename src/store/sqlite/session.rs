@@ -3,13 +3,12 @@
 use async_trait::async_trait;
 use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::SqliteRow};
 
-use super::{MIGRATOR, Writing};
+use super::{MIGRATIONS, Writing};
 use crate::{
     fence::Standing,
     store::{
         Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
         ledger::{Entry, Ledger, ValueChange},
-        newest_migration,
     },
     token::{Key, Mark, Version},
     write::Value,
@@ -137,12 +136,15 @@ impl Session for SqliteSession {
 }
 
 pub(super) async fn ping(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    let newest: Option<i64> =
-        sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-            .fetch_one(connection)
-            .await
-            .map_err(not_applied)?;
-    if newest == newest_migration(&MIGRATOR) {
+    let (sealed, later, oldest): (Option<i64>, Option<i64>, Option<i64>) = sqlx::query_as(
+        "SELECT (SELECT max(version) FROM _sqlx_migrations WHERE success),
+                (SELECT max(version) FROM migrations WHERE success),
+                (SELECT oldest FROM compatibility)",
+    )
+    .fetch_one(connection)
+    .await
+    .map_err(not_applied)?;
+    if MIGRATIONS.still_fit(sealed, later, oldest) {
         return Ok(());
     }
     Err(StoreError::Unfit("the schema has changed under this fencepost".into()))

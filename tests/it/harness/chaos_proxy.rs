@@ -91,6 +91,11 @@ impl ChaosProxy {
         self.sky.send_modify(|sky| sky.strikes += 1);
     }
 
+    /// Whoever connects from now on gets there; those who are connected stay where they are.
+    pub fn lead_new_to(&self, target: u16) {
+        *self.target.lock().expect("the target") = here(target);
+    }
+
     pub fn set(&self, weather: Weather) {
         self.sky.send_modify(|sky| {
             sky.weather = weather;

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, OnceLock, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -50,7 +50,17 @@ impl Fencepost {
     }
 
     pub fn start_in(around: &Surroundings, store: &str, flags: &[&str]) -> Self {
-        let mut command = bound_command_in(around, BINARY, None);
+        Self::start_program(around, BINARY, store, flags)
+    }
+
+    /// The same, of the previous release.
+    pub fn start_previous(store: &str, flags: &[&str]) -> Self {
+        let around = Surroundings { network: elsewhere::network(), ..Surroundings::default() };
+        Self::start_program(&around, previous_release(), store, flags)
+    }
+
+    fn start_program(around: &Surroundings, program: &str, store: &str, flags: &[&str]) -> Self {
+        let mut command = bound_command_in(around, program, None);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
             .args(["--log-format", "json"])
@@ -147,6 +157,25 @@ impl Drop for Fencepost {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The binary of the previous release. It is built where it is missing.
+pub fn previous_release() -> &'static str {
+    static BINARY: OnceLock<String> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/previous-release");
+        let built = Command::new(script).output().expect("the script runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        String::from_utf8(built.stdout).expect("a path").trim().to_owned()
+    })
+}
+
+/// Runs a command of the previous release to its end.
+pub fn run_previous(arguments: &[&str]) -> Output {
+    let mut command = Command::new(previous_release());
+    command.args(arguments).stdin(Stdio::null());
+    clear_settings(&mut command);
+    command.output().expect("fencepost runs")
 }
 
 /// What may hold a password is refused as an argument, so it goes by the environment.

@@ -283,6 +283,16 @@ where
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a value")
 }
 
+/// The first column of every row.
+pub async fn fetch_all<T>(url: &str, sql: &str) -> Vec<T>
+where
+    T: for<'row> Decode<'row, sqlx::Postgres> + Type<sqlx::Postgres> + Send + Unpin,
+{
+    let mut connection = connect(url).await;
+    let rows = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&mut connection).await;
+    rows.expect("values")
+}
+
 /// A counter of `pg_stat_database`, once every fencepost has left: what a connection adds to it is sure to
 /// be counted when it is closed. It looks from another database, so as not to be counted itself.
 ///

@@ -8,12 +8,15 @@ use sqlx::Row;
 use super::postgres::{connect, execute, name_of};
 
 /// What each setting must be while a fencepost writes, whatever the database's defaults are.
-pub const PINNED: [(&str, &str); 5] = [
+pub const PINNED: [(&str, &str); 7] = [
     ("transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
     ("lock_timeout", "100ms"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
+    // For rows by their keys, in key order.
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
 ];
 
 /// These cannot be set for one transaction only, so a pooler's connections do not have them.
@@ -55,7 +58,7 @@ pub async fn install(url: &str) {
              FROM unnest(ARRAY['transaction_isolation', 'synchronous_commit', 'lock_timeout',
                  'idle_in_transaction_session_timeout', 'client_connection_check_interval',
                  'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
-                 'application_name']) AS name;
+                 'enable_seqscan', 'enable_bitmapscan', 'application_name']) AS name;
              RETURN NULL;
          END $$;
          CREATE TRIGGER witness AFTER INSERT OR UPDATE ON fencepost.resources

@@ -1,0 +1,80 @@
+//! Which migrations this version ships, which of them a database has, and whether this version may serve there.
+//!
+//! During a rollout one version serves on the schema of the next. So a schema that is newer is no reason to refuse it,
+//! unless it says that it needs a newer version: `compatibility.oldest` is the newest migration that a version must know. The
+//! first version insisted on exactly the migrations that it knew, in the table that sqlx names by default. What came later is
+//! recorded in a table of its own, so that even that version goes on serving.
+
+use sqlx::migrate::{AppliedMigration, Migrator};
+
+/// How far a database's schema is from what this version needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    Current,
+    /// Not there, or older: `fencepost migrate` brings it up to date.
+    Behind,
+    /// Made by a newer version, and this one may serve on it.
+    Ahead,
+    /// Made by a newer version, and this one may not serve on it.
+    TooNew,
+}
+
+/// The migrations of one kind of store.
+pub(super) struct Migrations {
+    pub all: &'static Migrator,
+    /// The newest migration that the first version knew.
+    pub sealed: i64,
+    /// The table of the migrations up to there, and the table of the later ones.
+    pub tables: [&'static str; 2],
+    /// A schema that must be there before the tables can be.
+    pub namespace: Option<&'static str>,
+}
+
+impl Migrations {
+    pub fn newest(&self) -> i64 {
+        self.all.iter().map(|migration| migration.version).max().unwrap_or_default()
+    }
+
+    /// What has to be run, in this order: each part has a table of its own.
+    pub fn parts(&self) -> [Migrator; 2] {
+        [false, true].map(|later| {
+            let part =
+                self.all.iter().filter(|migration| (migration.version > self.sealed) == later);
+            let mut migrator = Migrator::with_migrations(part.cloned().collect());
+            migrator.dangerous_set_table_name(self.tables[usize::from(later)]);
+            if let Some(namespace) = self.namespace {
+                migrator.create_schema(namespace);
+            }
+            migrator
+        })
+    }
+
+    /// Compares what a database has with what this version ships. `oldest`: the newest migration that the schema says a
+    /// version must know.
+    pub fn schema(&self, applied: &[Vec<AppliedMigration>; 2], oldest: Option<i64>) -> Schema {
+        let [sealed, later] = applied;
+        let foreign = sealed.iter().any(|applied| !self.all.version_exists(applied.version));
+        if foreign || oldest.is_some_and(|oldest| oldest > self.newest()) {
+            return Schema::TooNew;
+        }
+        let missing = self.all.iter().any(|shipped| {
+            !applied.iter().flatten().any(|applied| {
+                applied.version == shipped.version && applied.checksum == shipped.checksum
+            })
+        });
+        if missing {
+            Schema::Behind
+        } else if later.iter().any(|applied| applied.version > self.newest()) {
+            Schema::Ahead
+        } else {
+            Schema::Current
+        }
+    }
+
+    /// The same at a glance, for a schema that was checked before: whether it may still be served on.
+    pub fn still_fit(&self, sealed: Option<i64>, later: Option<i64>, oldest: Option<i64>) -> bool {
+        sealed == Some(self.sealed)
+            && later >= Some(self.newest())
+            && oldest.is_some_and(|oldest| oldest <= self.newest())
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether the tables, indexes and triggers of a file are those of this version's schema.
+//!
+//! A trigger stops raw SQL that would lower a mark, so one that is missing or was replaced must be noticed. What is expected is
+//! what the migrations make of an empty database in memory. Objects that this version does not know are left alone.
+
+use std::collections::HashMap;
+
+use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
+
+use super::MIGRATIONS;
+use crate::store::StoreError;
+
+/// What is wrong with the objects, if anything. A newer version may have replaced one by a better one of the same name: then
+/// it only has to be there.
+pub async fn flaw(
+    connection: &mut SqliteConnection,
+    newer: bool,
+) -> Result<Option<String>, StoreError> {
+    let found = objects(connection).await?;
+    let mut model = SqliteConnectOptions::new()
+        .in_memory(true)
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(StoreError::unavailable)?;
+    for part in MIGRATIONS.parts() {
+        part.run_direct(None, &mut model, false).await.map_err(StoreError::unavailable)?;
+    }
+    for (name, expected) in objects(&mut model).await? {
+        let flaw = match found.get(&name) {
+            None => "is missing",
+            Some(sql) if *sql != expected && !newer => {
+                "is not the one that this version has shipped"
+            }
+            Some(_) => continue,
+        };
+        return Ok(Some(format!(
+            "the {name} {flaw}, so marks are not protected from raw SQL; find out who changed it, and \
+             restore it from migrations/sqlite"
+        )));
+    }
+    Ok(None)
+}
+
+async fn objects(connection: &mut SqliteConnection) -> Result<HashMap<String, String>, StoreError> {
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "SELECT type || ' ' || name, sql FROM sqlite_master
+         WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'",
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(StoreError::unavailable)?;
+    Ok(rows.into_iter().collect())
+}
