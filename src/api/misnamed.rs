@@ -92,10 +92,12 @@ fn useless(
     let ignored: &[&'static str] = match route {
         // Their handlers judge each of the headers.
         Route::Resource | Route::Lock | Route::Batch => return None,
-        Route::Mark | Route::Resources => &FENCING[..4],
-        Route::Locks | Route::Rejections | Route::OpenApi => &FENCING[1..4],
+        // A token alone is let through: clients set it once, for all their requests.
+        Route::Mark | Route::Resources | Route::Locks | Route::Rejections | Route::OpenApi => {
+            &FENCING[1..4]
+        }
     };
-    if !named.has(Name::Fencing) && !named.has(Name::Token) {
+    if !named.has(Name::Fencing) {
         return None;
     }
     ignored.iter().copied().find(|name| headers.contains_key(*name))

@@ -113,7 +113,7 @@ fn keys_like(prefix: &str) -> String {
 /// The old primary is alive, and every session that was open still reaches it. New connections do not.
 async fn nothing_comes_from_a_deposed_primary(authority: &str) {
     let servers = Servers::start(1).await;
-    let flags = ["--authority", authority, "--keep-rejections", "1h"];
+    let flags = ["--authority", authority, "--rejections-keep", "1000"];
     let server = Fencepost::start(&servers.url, &flags);
     server.wait_until_ready().await;
     let client = server.client();
