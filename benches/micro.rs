@@ -122,7 +122,7 @@ fn accepted(unit: &Unit) -> Settled {
     let mark = Mark::at(unit.writes()[0].token, None);
     let version = Version::from_stored(3);
     let key = Standing { mark, version, present: true, created: false, digest: None };
-    let judgement = Judgement { verdict: Verdict::Accepted, key, guard: mark };
+    let judgement = Judgement::accepted(key);
     Settled::Applied { judgements: vec![judgement], value: None }
 }
 

@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! `serve.rs`, `migrate.rs`, `compact.rs`, `config.rs` and `check.rs` work on the server's own settings; the
+//! `serve.rs`, `migrate.rs`, `compact.rs`, `floor.rs`, `config.rs` and `check.rs` work on the server's own settings; the
 //! commands in `client/` speak HTTP to a running server.
 
 mod check;
@@ -9,6 +9,7 @@ mod compact;
 mod config;
 mod demo;
 mod exit;
+mod floor;
 mod healthcheck;
 mod logging;
 mod manifest;
@@ -17,13 +18,14 @@ mod output;
 mod run;
 mod serve;
 mod token;
+mod tokens_in_use;
 pub(crate) mod usage;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::exit::Failure;
+use self::{exit::Failure, tokens_in_use::TokenSettings};
 use crate::{
     api,
     settings::{Settings, Source, StoreSettings, file::SettingsFile},
@@ -68,6 +70,8 @@ enum Cmd {
     Migrate(migrate::Migrate),
     /// Collect the marks of keys that have long been absent
     Compact(compact::Compact),
+    /// Show the floor under all keys, or raise it
+    Floor(floor::Floor),
     /// Show the settings that `serve` would use, and where each comes from
     Config(Box<config::Config>),
     /// Check whether everything that `serve` needs is there, and right
@@ -139,6 +143,9 @@ fn parse(args: &[OsString]) -> Result<Parsed, Failure> {
         if let Some(store) = command.store() {
             store.choose(source).map_err(Failure::settings)?;
         }
+        if let Some(tokens) = command.authority() {
+            tokens.choose(source).map_err(Failure::settings)?;
+        }
         if let Some(settings) = command.settings() {
             settings.choose(source).map_err(Failure::settings)?;
         }
@@ -152,6 +159,7 @@ impl Parsed {
             Cmd::Serve(serve) => serve.run(),
             Cmd::Migrate(migrate) => migrate.run(),
             Cmd::Compact(compact) => compact.run(),
+            Cmd::Floor(floor) => floor.run(),
             Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),
             Cmd::Check(check) => check.run(),
             Cmd::Client(client) => client.run(),
@@ -178,6 +186,15 @@ impl Cmd {
         }
     }
 
+    /// Of those that are not [`settings`](Self::settings).
+    fn authority(&mut self) -> Option<&mut TokenSettings> {
+        match self {
+            Self::Compact(compact) => Some(&mut compact.tokens),
+            Self::Floor(floor) => Some(&mut floor.tokens),
+            _ => None,
+        }
+    }
+
     fn store(&mut self) -> Option<&mut StoreSettings> {
         match self {
             Self::Serve(serve) => Some(&mut serve.settings.store),
@@ -185,6 +202,7 @@ impl Cmd {
             Self::Check(check) => Some(&mut check.settings.store),
             Self::Migrate(migrate) => Some(&mut migrate.store),
             Self::Compact(compact) => Some(&mut compact.store),
+            Self::Floor(floor) => Some(&mut floor.store),
             _ => None,
         }
     }

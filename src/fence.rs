@@ -55,9 +55,19 @@ pub struct Judgement {
     pub key: Standing,
     /// The highest mark that the token was held against: the key's, its scope's or the floor.
     pub guard: Mark,
+    /// The token of the key's own mark. `key.mark` is higher where the floor is.
+    pub own: i64,
+    /// Whether the floor made the token stale: no mark of the key or its scope is as high.
+    pub by_floor: bool,
 }
 
 impl Judgement {
+    /// A write that was accepted, and left its key like this.
+    pub fn accepted(key: Standing) -> Self {
+        let (guard, own) = (key.mark, key.mark.token);
+        Self { verdict: Verdict::Accepted, key, guard, own, by_floor: false }
+    }
+
     pub fn refusal(&self) -> Option<Refusal> {
         match self.verdict {
             Verdict::Refused(refusal) => Some(refusal),
@@ -86,14 +96,23 @@ impl Judgement {
 /// Judges `write` against what is stored: the standing of its key, the mark of its scope (if that
 /// is another key), and the floor under all keys.
 pub fn judge(write: &Write, key: &Standing, scope: Option<Mark>, floor: Mark) -> Judgement {
-    let guard = key.mark.max(floor).max(scope.unwrap_or(Mark::UNSEEN));
-    let judged = |verdict, key| Judgement { verdict, key, guard };
+    let held = key.mark.max(scope.unwrap_or(Mark::UNSEEN));
+    let guard = held.max(floor);
+    let judged = |verdict, key: Standing| Judgement {
+        verdict,
+        key,
+        guard,
+        own: key.mark.token,
+        by_floor: false,
+    };
     let refused = |refusal| judged(Verdict::Refused(refusal), *key);
 
     if guard.outranks(write.token) {
         // Where the floor is higher, it is what a reader would be told as the key's mark.
         let as_read = Standing { mark: key.mark.max(floor), ..*key };
-        return judged(Verdict::Refused(Refusal::Stale), as_read);
+        let stale = judged(Verdict::Refused(Refusal::Stale), as_read);
+        let by_floor = floor.token > held.token;
+        return Judgement { own: key.mark.token, by_floor, ..stale };
     }
     if key.mark.token == write.token.get() {
         match same_holder_again(write, key) {

@@ -4,6 +4,7 @@
 //! values are handed to it as defaults ([`mod@file`]), so one parser checks all three alike.
 
 pub mod access;
+mod authority;
 mod authority_url;
 mod etcd;
 pub mod file;
@@ -16,12 +17,13 @@ mod store_url;
 mod traces;
 mod values;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread};
+use std::{net::SocketAddr, sync::Arc, thread};
 
 use clap::{Args, builder::BoolishValueParser};
 
 pub use self::{
     access::{AccessSettings, Exposure},
+    authority::AuthoritySettings,
     authority_url::AuthorityUrl,
     etcd::EtcdSettings,
     limits::LimitSettings,
@@ -98,20 +100,8 @@ pub struct Settings {
     #[command(flatten)]
     pub access: AccessSettings,
 
-    /// Where tokens come from: `store` (a lock table in the store's database),
-    /// `etcd://HOST:PORT[,HOST:PORT]` (`etcds://` for TLS), or `none` (a lock service of your own)
-    #[arg(
-        long,
-        env = "FENCEPOST_AUTHORITY",
-        value_name = "AUTHORITY",
-        default_value = "store",
-        help_heading = FENCE
-    )]
-    pub authority: AuthorityUrl,
-
-    /// File that holds the value of --authority, to keep a password out of the process list
-    #[arg(long, env = "FENCEPOST_AUTHORITY_FILE", value_name = "FILE", help_heading = FENCE)]
-    pub authority_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub authority: AuthoritySettings,
 
     /// Which tokens above the mark are believed; by default `bounded`, and `open` where there is no
     /// authority
@@ -284,10 +274,7 @@ pub struct Settings {
 impl Settings {
     /// As [`StoreSettings::choose`], for all that can be given in a file.
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
-        source::choose("authority", &mut self.authority_file, &source)?;
-        if self.authority_file.is_none() && self.authority.has_password() {
-            source::refuse_as_argument("authority", source("authority"))?;
-        }
+        self.authority.choose(&source)?;
         self.etcd.choose(source)
     }
 
@@ -313,12 +300,7 @@ impl Settings {
 
     /// What `--authority` or `--authority-file` says.
     pub fn authority_url(&self) -> Result<AuthorityUrl, String> {
-        match &self.authority_file {
-            None => Ok(self.authority.clone()),
-            Some(path) => {
-                AuthorityUrl::from_file(path).map_err(|error| format!("--authority-file {error}"))
-            }
-        }
+        self.authority.url()
     }
 
     /// How far clients are believed.

@@ -239,11 +239,41 @@ pub struct KnownEtcd {
     pub moved_at: Option<SystemTime>,
 }
 
-/// What a compaction has done.
+/// What a compaction has done, or would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
     pub floor: i64,
+    /// Old marks of absent keys that were dropped.
     pub dropped: u64,
+    /// Old marks of absent keys that stay, since the floor may not rise above them.
+    pub kept: u64,
+}
+
+/// The floor, beside what the lock table knows of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FloorState {
+    pub floor: i64,
+    /// The newest token of the lock table; 0 if it has issued none.
+    pub issued: i64,
+    /// The lowest token of the lock table that the floor has not passed.
+    pub lowest_held: Option<HeldToken>,
+}
+
+/// A token that holds a lock or waits for it. A waiter is granted the lock with the token it has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldToken {
+    pub token: i64,
+    pub lock: String,
+}
+
+/// How exactly to read [`FloorState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// For a person to see: grants that are being made may be missing.
+    Quick,
+    /// Every token up to `issued` is either in the lock table or will never be granted. It stays true:
+    /// later tokens are higher, and rows only go.
+    Exact,
 }
 
 /// A database that fenceposts share.
@@ -288,11 +318,26 @@ pub trait Store: Send + Sync + 'static {
 
     async fn migrate(&self) -> Result<(), StoreError>;
 
+    /// The floor, and what it must not rise above as far as this database knows.
+    async fn floor(&self, reading: Reading) -> Result<FloorState, StoreError>;
+
+    /// Raises the floor to `to`, unless it is higher already, and ends the leases of the lock table
+    /// whose tokens are stale now. `issues`: the lock table is the authority, so its next token has to
+    /// be above the floor. When this returns, no write below the floor can be under way. Returns the
+    /// floor.
+    async fn raise_floor(&self, to: i64, issues: bool) -> Result<i64, StoreError>;
+
+    /// What [`compact`](Self::compact) would do now. Changes nothing.
+    async fn plan_compaction(&self, age: Duration, bound: i64) -> Result<Compacted, StoreError>;
+
     /// Drops the marks of keys that have been absent for longer than `age`, after raising the
-    /// floor so that what they refused stays refused.
+    /// floor so that what they refused stays refused. The floor does not rise above `bound`, and marks
+    /// that are not below it stay: the caller vouches that no token below `bound` is held or will be
+    /// granted.
     async fn compact(
         &self,
         age: Duration,
+        bound: i64,
         progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError>;
 

@@ -22,8 +22,9 @@ use fencepost::{
     metrics::Metrics,
     server::{self, Drain},
     store::{
-        Audit, Compacted, Listed, LockNews, LockTable, Memory, Page, Plan, Recalled, Remembered,
-        Schema, Session, Settled, Sighting, Snapshot, Store, StoreError, Tokens, Unit,
+        Audit, Compacted, FloorState, Listed, LockNews, LockTable, Memory, Page, Plan, Reading,
+        Recalled, Remembered, Schema, Session, Settled, Sighting, Snapshot, Store, StoreError,
+        Tokens, Unit,
     },
     threads::Threads,
     token::{Key, Mark},
@@ -148,9 +149,19 @@ impl Store for Nothing {
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }
+    async fn floor(&self, _: Reading) -> Result<FloorState, StoreError> {
+        not_here()
+    }
+    async fn raise_floor(&self, _: i64, _: bool) -> Result<i64, StoreError> {
+        not_here()
+    }
+    async fn plan_compaction(&self, _: Duration, _: i64) -> Result<Compacted, StoreError> {
+        not_here()
+    }
     async fn compact(
         &self,
         _: Duration,
+        _: i64,
         _: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError> {
         not_here()
@@ -174,7 +185,7 @@ impl Session for Agreeable {
         let agree = |unit: &Unit| {
             let mark = Mark::at(unit.writes()[0].token, None);
             let key = Standing { mark, ..Standing::default() };
-            let judgement = Judgement { verdict: Verdict::Accepted, key, guard: mark };
+            let judgement = Judgement::accepted(key);
             Ok(Settled::Applied { judgements: vec![judgement], value: None })
         };
         units.iter().map(agree).collect()

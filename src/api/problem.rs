@@ -75,10 +75,14 @@ pub(super) struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     token: Option<Token>,
-    /// The mark that the token was held against: the key's or the scope's.
+    /// The mark that the token was held against: the key's, the scope's or the floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     mark: Option<i64>,
+    /// `true` where that mark is the floor under all keys: no newer holder of this lock has been seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    floor: Option<bool>,
     /// The seq of the refused write, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -112,6 +116,7 @@ impl Problem {
             scope: None,
             token: None,
             mark: None,
+            floor: None,
             seq: None,
             version: None,
             holder: None,
@@ -150,6 +155,7 @@ impl Problem {
         problem = problem.of(write);
         let document = &mut problem.document;
         document.mark = Some(judgement.held_against());
+        document.floor = judgement.by_floor.then_some(true);
         document.version = judgement.key.present.then_some(judgement.key.version);
         render::fencing_headers(&mut problem.headers, &judgement.key);
         problem

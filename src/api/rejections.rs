@@ -69,6 +69,10 @@ pub(super) struct Document<'a> {
     /// The mark that the token was held against.
     #[schema(required, minimum = 0, example = 34)]
     mark: Option<i64>,
+    /// `true` where that mark is the floor under all keys: no grant has overtaken it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    floor: Option<bool>,
     #[schema(required)]
     seq: Option<Seq>,
     /// Who wrote, in their own words: `X-Fencing-Client`, or else `User-Agent`.
@@ -153,6 +157,7 @@ impl<'a> Document<'a> {
             reason: rejection.reason.name(),
             token: refused.token,
             mark: rejection.mark,
+            floor: rejection.by_floor.then_some(true),
             seq: refused.seq,
             client: rejection.caller.client.as_deref(),
             identity: rejection.caller.identity.as_ref().map(Identity::as_str),

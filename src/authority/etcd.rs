@@ -7,6 +7,7 @@
 //! - `keeper.rs`, `lookout.rs`: what the store remembers of etcd, and the epoch.
 //! - `leases.rs`, with `spares.rs` for those to come and `retirement.rs` for those to end.
 //! - `view.rs`, `watch.rs`: what their names say; `examination.rs`: for `fencepost check`.
+//! - `tokens_in_use.rs`: which tokens are held, for the floor.
 //! - `version.rs`: which releases are tested; `introduction.rs`: names them in the log.
 //!
 //! What must stay true: no token is granted or believed before its revision is remembered in the
@@ -24,6 +25,7 @@ mod members;
 mod queue;
 mod retirement;
 mod spares;
+mod tokens_in_use;
 mod trouble;
 mod user;
 mod version;
@@ -40,6 +42,7 @@ use quick_cache::sync::Cache;
 
 pub use self::{
     examination::examine,
+    tokens_in_use::{newest_in_epoch, newest_remembered, tokens_in_use},
     user::{Password, User},
 };
 use self::{

@@ -3,11 +3,18 @@
 use std::io::{IsTerminal, Write};
 
 use clap::Args;
+use serde_json::json;
 
-use super::{block_on, exit::Failure, output::Format};
+use super::{
+    block_on,
+    exit::Failure,
+    output::Format,
+    tokens_in_use::{self, TokenSettings, TokensInUse},
+};
 use crate::{
     settings::{StoreSettings, Time},
-    store::Compacted,
+    store::{Compacted, Reading},
+    token::Token,
 };
 
 #[derive(Args)]
@@ -16,18 +23,33 @@ Collect the marks of keys that have long been absent.
 
 A deleted key keeps its mark, so that a late write of an old holder stays refused. That adds up.
 This drops the marks of keys that have been absent for longer than --older-than, after raising the
-floor: one mark under all keys, below which every token is stale. Whoever still holds a lock from
-before then must acquire it again, so choose an age that no holder reaches, and compact only if all
-tokens come from one counter. The marks of the newest
-token among them are kept until a newer one has aged too. A dropped key starts again at version 1.
-It is safe to run while fenceposts serve.")]
+floor: one mark under all keys, below which every token is stale. A dropped key starts again at
+version 1. It is safe to run while servers serve.
+
+The floor never rises above a token that is held or waits for a lock, nor above the newest token that
+was issued: old marks that are not below both are kept. So this command asks the authority, and takes
+the same --authority as the servers. If it cannot be asked, nothing is changed. With --authority none
+nobody knows which tokens are held: --below says from which token on they may be.
+
+With --dry-run it says what it would do, and what holds the floor back.")]
 pub struct Compact {
     #[command(flatten)]
     pub store: StoreSettings,
 
+    #[command(flatten)]
+    pub tokens: TokenSettings,
+
     /// Only keys that have been absent for longer than this, such as 30d
     #[arg(long, value_name = "TIME")]
     older_than: Time,
+
+    /// Keep all marks from this token on: the floor does not rise above it
+    #[arg(long, value_name = "TOKEN", value_parser = tokens_in_use::token)]
+    below: Option<Token>,
+
+    /// Change nothing; say what would be done
+    #[arg(long)]
+    dry_run: bool,
 
     #[arg(short, long, value_name = "FORMAT", default_value = "auto", help = "How to print")]
     output: Format,
@@ -41,14 +63,61 @@ impl Compact {
                 let _ = write!(std::io::stderr(), "\r{} marks dropped", so_far.dropped);
             }
         };
-        let compacted = block_on(async {
+        let (compacted, bound) = block_on(async {
             store.check().await?;
-            store.compact(self.older_than.0, &progress).await
+            let tokens = tokens_in_use::ask(&self.tokens, store.as_ref(), Reading::Exact).await?;
+            let bound = Bound::of(tokens, self.below)?;
+            let age = self.older_than.0;
+            let compacted = if self.dry_run {
+                store.plan_compaction(age, bound.token).await?
+            } else {
+                store.compact(age, bound.token, &progress).await?
+            };
+            Ok::<_, Failure>((compacted, bound))
         })??;
         if std::io::stderr().is_terminal() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        let document = serde_json::json!(compacted);
-        self.output.object(&["dropped", "floor"], &document)
+        let mut document = json!(compacted);
+        document["bound"] = bound.token.into();
+        document["bound_by"] = bound.by.into();
+        if self.dry_run {
+            document["dry_run"] = true.into();
+        }
+        self.output.object(&["dropped", "kept", "floor", "bound", "bound_by"], &document)
+    }
+}
+
+/// How far the floor may rise, and why no further.
+struct Bound {
+    token: i64,
+    by: String,
+}
+
+impl Bound {
+    /// No token below it is held, or will be granted. What is asked for may lower it.
+    fn of(tokens: TokensInUse, below: Option<Token>) -> Result<Self, Failure> {
+        let TokensInUse { newest, lowest_held, .. } = tokens;
+        if newest.is_none() && below.is_none() {
+            return Err(Failure::settings(
+                "with --authority none nobody here knows which tokens are held: say with --below \
+                 from which token on they may be. The floor will not rise above it",
+            ));
+        }
+        let held = lowest_held.map(|held| Self {
+            token: held.token,
+            by: format!("token {} holds or waits for the lock {:?}", held.token, held.lock),
+        });
+        let newest = newest.map(|token| Self {
+            token,
+            by: match token {
+                0 => "the authority has issued no token".into(),
+                token => format!("the newest token that was issued is {token}"),
+            },
+        });
+        let below =
+            below.map(Token::get).map(|token| Self { token, by: format!("--below {token}") });
+        let bounds = held.into_iter().chain(below).chain(newest);
+        bounds.min_by_key(|bound| bound.token).ok_or_else(|| Failure::failed("no bound"))
     }
 }

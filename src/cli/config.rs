@@ -67,7 +67,7 @@ impl Listing<'_> {
         // What may be a secret is shown without it, and what does not count not at all.
         let by_file = match id {
             "store" | "store_file" => self.settings.store.store_file.is_some(),
-            "authority" | "authority_file" => self.settings.authority_file.is_some(),
+            "authority" | "authority_file" => self.settings.authority.authority_file.is_some(),
             "etcd_password" | "etcd_password_file" => {
                 self.settings.etcd.etcd_password_file.is_some()
             }

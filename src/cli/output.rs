@@ -60,6 +60,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
     write_out(text.as_bytes())
 }
 
+/// A warning beside the output.
+pub fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {}", printable(text));
+}
+
 /// Where more is to come: `false` if nobody reads it any more.
 pub fn print_more(text: &str) -> Result<bool, Failure> {
     write_more(text.as_bytes())

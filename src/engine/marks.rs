@@ -48,6 +48,13 @@ struct LastValue {
     present: bool,
 }
 
+impl Known {
+    /// No holder has been seen with a mark as high as this one, so it is the floor.
+    fn is_at_the_floor(&self) -> bool {
+        self.reached < self.mark.token
+    }
+}
+
 #[derive(Clone)]
 struct ByBytes;
 
@@ -79,9 +86,15 @@ impl Marks {
         if !guard.outranks(write.token) {
             return None;
         }
-        let standing = Standing { mark: key.mark, version, present, created: false, digest: None };
+        // A floor that was met at the scope is under this key too.
+        let floor = scope.filter(Known::is_at_the_floor).map_or(Mark::UNSEEN, |scope| scope.mark);
+        let mark = key.mark.max(floor);
+        let standing = Standing { mark, version, present, created: false, digest: None };
         let verdict = Verdict::Refused(Refusal::Stale);
-        Some(Settled::Refused { index: 0, judgement: Judgement { verdict, key: standing, guard } })
+        let reached = key.reached.max(scope.map_or(0, |scope| scope.reached));
+        let by_floor = reached < guard.token;
+        let judgement = Judgement { verdict, key: standing, guard, own: key.reached, by_floor };
+        Some(Settled::Refused { index: 0, judgement })
     }
 
     /// Whether a holder with `token`, or a newer one, is known to have been seen on this key.
@@ -122,16 +135,14 @@ impl Marks {
     /// Whether the mark of its guard has risen with the write.
     fn learn_one(&self, write: &Write, judgement: &Judgement) -> bool {
         let passed = judgement.passed_the_fence();
-        // A refusal may name the floor, which is nobody's token.
-        let reached = if passed { judgement.key.mark.token } else { 0 };
-        let key_rose = self.raise(&write.key, &judgement.key, reached);
+        let key_rose = self.raise(&write.key, &judgement.key, judgement.own);
         let Some(scope) = &write.scope else { return passed && key_rose };
         if passed {
             return self.raise_mark(scope, Mark::at(write.token, None), write.token.get());
         }
         if judgement.guard > judgement.key.mark {
-            // What is above the key's mark can only be the scope's.
-            self.raise_mark(scope, judgement.guard, 0);
+            // The key's mark is not below the floor. What is above it can only be the scope's own.
+            self.raise_mark(scope, judgement.guard, judgement.guard.token);
         }
         false
     }
@@ -227,7 +238,8 @@ mod tests {
         write.scope = Some(Key::new("scope").unwrap());
         let standing = Standing { mark: Mark { token: 7, seq: 0 }, ..Standing::default() };
         let verdict = Verdict::Refused(Refusal::VersionMismatch);
-        let judgement = Judgement { verdict, key: standing, guard: Mark { token: 5, seq: 0 } };
+        let guard = Mark { token: 5, seq: 0 };
+        let judgement = Judgement { verdict, guard, ..Judgement::accepted(standing) };
         marks.learn(&Unit::single(write), &Settled::Refused { index: 0, judgement });
         assert!(marks.refuse(&claim("scope", 6)).is_some());
     }
@@ -265,9 +277,34 @@ mod tests {
             write.scope = Some(Key::new("scope").unwrap());
             let key = Standing { mark: Mark { token: 2, seq: 0 }, ..Standing::default() };
             let verdict = Verdict::Refused(Refusal::Stale);
-            let judgement = Judgement { verdict, key, guard: Mark { token: guard, seq: 0 } };
+            let guarded = Mark { token: guard, seq: 0 };
+            let judgement = Judgement { verdict, guard: guarded, ..Judgement::accepted(key) };
             marks.learn(&Unit::single(write), &Settled::Refused { index: 0, judgement });
             assert_eq!(marks.refuse(&claim("scope", 1)).is_some(), known, "{guard}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_floor_only_where_no_holder_was_seen_as_high() {
+        let by_floor = |marks: &Marks, unit: Unit| match marks.refuse(&unit) {
+            Some(Settled::Refused { judgement, .. }) => judgement.by_floor,
+            other => panic!("{other:?}"),
+        };
+        let marks = Marks::new(ByteSize::mib(1));
+        let read = |name: &str, token, own| {
+            let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
+            let snapshot = Snapshot { standing, own, value: None };
+            marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
+        };
+        read("absent", 9, 0);
+        read("written", 9, 9);
+        read("older", 5, 5);
+        assert!(by_floor(&marks, claim("absent", 8)));
+        assert!(!by_floor(&marks, claim("written", 8)));
+        for (scope, floor) in [("absent", true), ("written", false)] {
+            let mut write = Write::claim(Key::new("older").unwrap(), Token::new(8).unwrap());
+            write.scope = Some(Key::new(scope).unwrap());
+            assert_eq!(by_floor(&marks, Unit::single(write)), floor, "{scope}");
         }
     }
 

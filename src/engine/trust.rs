@@ -190,6 +190,12 @@ impl Found {
 
     fn unissued(self) -> Judgement {
         let verdict = Verdict::Refused(Refusal::Unissued);
-        Judgement { verdict, guard: self.mark(), key: self.key.standing }
+        Judgement {
+            verdict,
+            guard: self.mark(),
+            own: self.key.own,
+            by_floor: false,
+            key: self.key.standing,
+        }
     }
 }

@@ -111,10 +111,12 @@ fn clause_1_a_token_below_the_mark_is_stale() {
 #[test]
 fn clause_1_a_token_below_the_scope_or_the_floor_is_stale() {
     let key = after(&[put(3, "a")]);
-    for (scope, floor, guard) in [(5, 0, 5), (0, 5, 5), (5, 6, 6), (6, 5, 6)] {
+    for (scope, floor, guard) in [(5, 0, 5), (0, 5, 5), (5, 6, 6), (6, 5, 6), (5, 5, 5)] {
         let judgement = judge(&put(4, "b"), &key, Some(mark(scope, 0)), mark(floor, 0));
         assert_eq!(judgement.verdict, STALE);
         assert_eq!(judgement.guard, mark(guard, 0));
+        assert_eq!(judgement.by_floor, floor > scope);
+        assert_eq!(judgement.own, 3);
         // The floor is part of what a reader is told of the key. The scope's mark is not.
         assert_eq!(judgement.key, Standing { mark: mark(floor.max(3), 0), ..key });
     }

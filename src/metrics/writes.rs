@@ -99,6 +99,7 @@ impl Writes {
             decided_by: DecidedBy::Input,
             refused,
             mark: None,
+            by_floor: false,
             caller,
         });
     }

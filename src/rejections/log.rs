@@ -72,13 +72,14 @@ impl Lines {
 
 /// What a client has chosen is quoted and escaped, so that it cannot forge a line.
 fn line(entry: &Entry) {
-    let Rejection { reason, decided_by, refused, mark, caller, .. } = &entry.rejection;
+    let Rejection { reason, decided_by, refused, mark, by_floor, caller, .. } = &entry.rejection;
     tracing::warn!(
         reason = reason.name(),
         key = refused.key.as_ref().map(field::debug),
         scope = refused.scope.as_ref().map(field::debug),
         token = refused.token.map(Token::get),
         mark = mark,
+        floor = by_floor.then_some(true),
         lag = entry.rejection.lag(),
         seq = refused.seq.map(Seq::get),
         client = caller.client.as_deref().map(field::debug),

@@ -21,6 +21,8 @@ pub struct Rejection {
     pub refused: Refused,
     /// The mark that the token was held against.
     pub mark: Option<i64>,
+    /// Whether that is the floor, which no grant has raised.
+    pub by_floor: bool,
     pub caller: Arc<Caller>,
 }
 
@@ -88,6 +90,7 @@ impl Rejection {
                 seq: write.seq,
             },
             mark: Some(judgement.held_against()),
+            by_floor: judgement.by_floor,
             caller,
         }
     }
@@ -103,7 +106,7 @@ impl Rejection {
     /// The token of the grant that has overtaken it; `None` if that is not why it was refused.
     pub fn overtaken_at(&self) -> Option<i64> {
         let stale = self.reason == Reason::Fence(Refusal::Stale) && self.lag().is_some();
-        self.mark.filter(|_| stale)
+        self.mark.filter(|_| stale && !self.by_floor)
     }
 }
 

@@ -93,6 +93,7 @@ pub mod tests {
             decided_by: DecidedBy::Input,
             refused: Refused { key: Some(Key::new(key).unwrap()), ..Refused::default() },
             mark: None,
+            by_floor: false,
             caller: Arc::new(Caller::default()),
         }
     }

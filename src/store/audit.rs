@@ -59,12 +59,14 @@ pub(super) struct Row {
     pub decided_by: String,
     pub overtaken_by: Option<String>,
     pub identity: Option<String>,
+    /// Null in rows of an older version.
+    pub by_floor: Option<bool>,
 }
 
 impl Row {
     pub fn of(entry: &Entry) -> Self {
         let Entry { id, rejection, overtaken_by } = entry;
-        let Rejection { at, reason, decided_by, refused, mark, caller } = rejection;
+        let Rejection { at, reason, decided_by, refused, mark, by_floor, caller } = rejection;
         let text = |key: &Option<Key>| key.as_ref().map(|key| key.as_str().to_owned());
         Self {
             fencepost: id.fencepost.cast_signed(),
@@ -82,6 +84,7 @@ impl Row {
             decided_by: decided_by.name().into(),
             overtaken_by: overtaken_by.as_deref().map(str::to_owned),
             identity: caller.identity.as_ref().map(|identity| identity.as_str().to_owned()),
+            by_floor: Some(*by_floor),
         }
     }
 
@@ -108,6 +111,7 @@ impl Row {
                 seq: self.seq.and_then(Seq::new),
             },
             mark: self.mark,
+            by_floor: self.by_floor.unwrap_or(false),
             caller: Arc::new(caller),
         };
         Some(Entry { id, rejection, overtaken_by: self.overtaken_by.map(Arc::from) })

@@ -13,6 +13,7 @@ mod compact;
 mod connection;
 mod examination;
 mod fitness;
+mod floor;
 mod gathered;
 mod guards;
 mod lock_news;
@@ -58,8 +59,8 @@ use self::{
     session::{PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
-    Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
-    Takeover, Tokens, migrations::Migrations,
+    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
+    Store, StoreError, Takeover, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -259,12 +260,25 @@ impl Store for PostgresStore {
         give_rights(&mut connection).await
     }
 
+    async fn floor(&self, reading: Reading) -> Result<FloorState, StoreError> {
+        floor::state(&mut self.connector.connect().await?, reading).await
+    }
+
+    async fn raise_floor(&self, to: i64, issues: bool) -> Result<i64, StoreError> {
+        floor::raise(&mut self.connector.connect().await?, to, issues).await
+    }
+
+    async fn plan_compaction(&self, age: Duration, bound: i64) -> Result<Compacted, StoreError> {
+        compact::plan(&mut self.connector.connect().await?, age, bound).await
+    }
+
     async fn compact(
         &self,
         age: Duration,
+        bound: i64,
         progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError> {
-        compact::compact(&mut self.connector.connect().await?, age, progress).await
+        compact::compact(&mut self.connector.connect().await?, age, bound, progress).await
     }
 
     fn settle_with(&self, takeover: Arc<dyn Takeover>) {

@@ -8,6 +8,7 @@
 mod audit;
 mod compact;
 mod examination;
+mod floor;
 mod lock_queue;
 mod lock_table;
 mod memory;
@@ -33,8 +34,8 @@ use self::{
     audit::SqliteAudit, lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession,
 };
 use super::{
-    Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
-    Tokens, migrations::Migrations,
+    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
+    Store, StoreError, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -220,12 +221,26 @@ impl Store for SqliteStore {
         Ok(())
     }
 
+    /// Whoever reads sees all that was committed, and no token is drawn without its row.
+    async fn floor(&self, _: Reading) -> Result<FloorState, StoreError> {
+        floor::state(&mut self.open_to_look().await?).await
+    }
+
+    async fn raise_floor(&self, to: i64, issues: bool) -> Result<i64, StoreError> {
+        floor::raise(&mut self.open().await?, to, issues).await
+    }
+
+    async fn plan_compaction(&self, age: Duration, bound: i64) -> Result<Compacted, StoreError> {
+        compact::plan(&mut self.open_to_look().await?, age, bound).await
+    }
+
     async fn compact(
         &self,
         age: Duration,
+        bound: i64,
         progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError> {
-        compact::compact(&mut self.open().await?, age, progress).await
+        compact::compact(&mut self.open().await?, age, bound, progress).await
     }
 
     /// SQLite has one writer.

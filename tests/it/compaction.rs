@@ -1,6 +1,8 @@
 //! Collecting the marks of long-absent keys lets no stale write through: not before, not
 //! meanwhile, not afterwards.
 
+mod floor;
+mod held;
 mod in_flight;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -13,13 +15,30 @@ use crate::harness::{
     store::{TestStore, on_each_store},
 };
 
-/// `fencepost compact --older-than 0s`, as an operator runs it: what it prints.
-async fn compact(store: &TestStore) -> Value {
-    let url = store.url.clone();
-    let compact = move || run(&["compact", "--older-than", "0s", "--store", &url]);
-    let output = tokio::task::spawn_blocking(compact).await.expect("it ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+/// `fencepost compact --older-than 0s`, as an operator runs it who has a lock service of another kind and
+/// knows that no token below `below` is held: what it prints of the floor and the marks.
+async fn compact(store: &TestStore, below: i64) -> Value {
+    let below = below.to_string();
+    let arguments = [&COMPACT[..], &["--authority", "none", "--below", &below]].concat();
+    let printed = command(store, &arguments).await.expect("it succeeds");
+    json!({"floor": printed["floor"], "dropped": printed["dropped"]})
+}
+
+const COMPACT: [&str; 3] = ["compact", "--older-than", "0s"];
+
+/// Runs a command on a store as the role that owns the schema: what it prints, or its exit code and what it
+/// says.
+async fn command(store: &TestStore, arguments: &[&str]) -> Result<Value, (i32, String)> {
+    let url = store.url.replace("postgres@", "fencepost_owner@");
+    let arguments = [arguments, &["--store", &url]].concat();
+    let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    let work = move || run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let output = tokio::task::spawn_blocking(work).await.expect("it ends");
+    if output.status.success() {
+        return Ok(serde_json::from_slice(&output.stdout).expect("JSON"));
+    }
+    let code = output.status.code().expect("an exit code");
+    Err((code, String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 async fn put_and_delete(client: &Client, key: &str, token: i64) {
@@ -53,7 +72,7 @@ on_each_store! {
         put_and_delete(&client, "high", 7).await;
         assert_eq!(answer(client.claim("claimed", 6)).await.status, 200);
 
-        assert_eq!(compact(&store).await, json!({"floor": 7, "dropped": 2}));
+        assert_eq!(compact(&store, 7).await, json!({"floor": 7, "dropped": 2}));
         // A server that has never heard of these keys, and one that has.
         let newcomer = Fencepost::on(&store).await;
         for client in [server.client(), newcomer.client()] {
@@ -78,15 +97,15 @@ on_each_store! {
     async fn the_floor_never_falls(store: TestStore) {
         let server = Fencepost::on(&store).await;
         let client = server.client();
-        assert_eq!(compact(&store).await, json!({"floor": 0, "dropped": 0}));
-        // The newest token's marks are kept, and for nothing the floor need not rise.
+        assert_eq!(compact(&store, 99).await, json!({"floor": 0, "dropped": 0}));
+        // For nothing the floor need not rise.
         put_and_delete(&client, "a", 5).await;
-        assert_eq!(compact(&store).await, json!({"floor": 0, "dropped": 0}));
+        assert_eq!(compact(&store, 5).await, json!({"floor": 0, "dropped": 0}));
         put_and_delete(&client, "b", 9).await;
-        assert_eq!(compact(&store).await, json!({"floor": 6, "dropped": 1}));
+        assert_eq!(compact(&store, 9).await, json!({"floor": 6, "dropped": 1}));
         assert_eq!(answer(client.put("b", 9, "back")).await.status, 201);
         // Nothing is left that could be collected.
-        assert_eq!(compact(&store).await, json!({"floor": 6, "dropped": 0}));
+        assert_eq!(compact(&store, 9).await, json!({"floor": 6, "dropped": 0}));
         assert_eq!(client.mark("a").await, (6, 0));
     }
 }
@@ -96,9 +115,9 @@ on_each_store! {
         let server = Fencepost::on(&store).await;
         let client = server.client();
         put_and_delete(&client, "key", 5).await;
-        let output = run(&["compact", "--older-than", "1h", "--store", &store.url]);
-        let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(printed, json!({"floor": 0, "dropped": 0}));
+        let older = ["compact", "--older-than", "1h", "--authority", "none", "--below", "99"];
+        let printed = command(&store, &older).await.expect("it succeeds");
+        assert_eq!((&printed["floor"], &printed["dropped"]), (&json!(0), &json!(0)));
         assert_eq!(client.mark("unseen").await, (0, 0));
     }
 }
@@ -111,7 +130,7 @@ on_each_store! {
         let with_seq = |request: reqwest::RequestBuilder, seq: i64| request.header("X-Fencing-Seq", seq);
         put_and_delete(&client, "older", 6).await;
         assert_eq!(answer(with_seq(client.delete("key", 7), 3)).await.status, 204);
-        assert_eq!(compact(&store).await, json!({"floor": 7, "dropped": 1}));
+        assert_eq!(compact(&store, 7).await, json!({"floor": 7, "dropped": 1}));
 
         let late = answer(with_seq(client.put("key", 7, "late"), 2)).await;
         assert_eq!(late.problem(), "out-of-order");
@@ -146,7 +165,7 @@ on_each_store! {
                 // One key fewer each time, so that there is always something to collect.
                 let still_used = &keys[usize::try_from(round).expect("a small number")..];
                 hold_all(&clients[0], still_used, 10 + round).await;
-                let compacted = compact(&store).await;
+                let compacted = compact(&store, 10 + round).await;
                 assert_eq!(compacted, json!({"floor": 10 + round, "dropped": 1}));
             }
             over.store(true, Ordering::Relaxed);

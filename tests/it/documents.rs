@@ -1,10 +1,14 @@
 //! What the documents say is true.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use clap::Arg;
 
-use crate::harness::{fencepost::Fencepost, http::answer, postgres, store::TestStore};
+use crate::harness::{
+    fencepost::{Fencepost, run_with},
+    http::answer,
+    store::TestStore,
+};
 
 fn document(name: &str) -> String {
     let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -101,19 +105,39 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_end).filter(same).collect()
 }
 
-/// The blocks of a document that are marked as SQL, in order.
-fn sql_of(text: &str) -> Vec<&str> {
-    text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+/// The commands of a document that begin with these words.
+fn commands<'a>(text: &'a str, words: &str) -> Vec<Vec<&'a str>> {
+    let commands = text.lines().filter_map(|line| line.strip_prefix("    fencepost "));
+    let commands = commands.filter(|command| command.starts_with(words));
+    commands
+        .map(|command| command.split('#').next().unwrap_or(command).split_whitespace().collect())
+        .collect()
 }
 
+/// Without hand-written SQL.
 #[tokio::test]
-async fn the_floor_rises_as_the_postgres_page_says() {
-    let store = TestStore::postgres().await;
-    let server = Fencepost::on(&store).await;
-    let client = server.client();
-    let page = document("docs/postgres.md");
-    let [raise_floor] = sql_of(&page)[..] else { panic!("one block of SQL") };
-    postgres::execute(&store.url.replace("postgres@", "fencepost_owner@"), raise_floor).await;
-    assert_eq!(answer(client.put("new", 40_999, "v")).await.problem(), "stale-token");
-    assert_eq!(answer(client.put("new", 41_000, "v")).await.status, 201);
+async fn the_floor_rises_as_the_documents_say() {
+    for name in ["docs/postgres.md", "docs/runbooks/store-down.md"] {
+        let store = TestStore::postgres().await;
+        let server = Fencepost::with(&store, &["--authority", "store"]).await;
+        let client = server.client();
+        let held = client.lock("job", Duration::from_mins(5)).await;
+        let page = document(name);
+        assert!(!page.contains("```sql"), "{name} wants SQL");
+        let commands = commands(&page, "floor");
+        assert!(commands.iter().any(|command| command.contains(&"--above-all")), "{name}");
+        for command in commands {
+            let output = run_with(&command, |process| {
+                process.env("FENCEPOST_STORE", store.url.replace("postgres@", "fencepost_owner@"));
+            });
+            assert!(
+                output.status.success(),
+                "{command:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        assert_eq!(answer(client.put("new", held, "v")).await.json()["floor"], true, "{name}");
+        let again = client.lock("job", Duration::from_mins(5)).await;
+        assert_eq!(answer(client.put("new", again, "v")).await.status, 201, "{name}");
+    }
 }

@@ -148,22 +148,24 @@ impl World {
                         store.raise_floor(floor).await;
                     }
                 }
-                Step::Compact => self.compact(number, model).await?,
+                Step::Compact(bound) => {
+                    self.compact(number, names.token(*bound).get(), model).await?;
+                }
             }
         }
         self.compare_all(names, model).await
     }
 
     /// Older cases have left tombstones too, but none with a token as high as this case's.
-    async fn compact(&mut self, number: usize, model: &mut Model) -> TestCaseResult {
+    async fn compact(&mut self, number: usize, bound: i64, model: &mut Model) -> TestCaseResult {
         let [first, others @ ..] = &self.stores;
         let now = Duration::ZERO;
-        let first = first.owner.compact(now, &|_| {}).await.expect("it compacts");
+        let first = first.owner.compact(now, bound, &|_| {}).await.expect("it compacts");
         for store in others {
-            let compacted = store.owner.compact(now, &|_| {}).await.expect("it compacts");
+            let compacted = store.owner.compact(now, bound, &|_| {}).await.expect("it compacts");
             same(&format!("step {number}: compaction on {}", store.name), &compacted, &first)?;
         }
-        same(&format!("step {number}: the floor"), &first.floor, &model.compact(first.floor))
+        same(&format!("step {number}: the floor"), &first.floor, &model.compact(bound, first.floor))
     }
 
     async fn compare_all(&mut self, names: &Names, model: &Model) -> TestCaseResult {

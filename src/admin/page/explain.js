@@ -20,8 +20,20 @@ function howFar(lag) {
   return `It is ${count(lag)} behind, so much has been granted since: it has not noticed for a long time.`;
 }
 
+const BELOW_THE_FLOOR = (r) => ({
+  title: "A token below the floor",
+  happened: [
+    `${who(r)} wrote ${what(r)} with token ${r.token}, which is below the floor ${r.mark}. Every token below the floor is stale for every key. The write was refused, and nothing was changed.`,
+    "The floor rises when old marks are collected, when another database server takes over, and when an operator raises it.",
+  ],
+  todo: [
+    "The client must stop, and acquire the lock again before it writes. The same token will never be good again.",
+    "If locks that were held are concerned, see docs/runbooks/fenced-off-holder.md; `fencepost floor` shows the floor and the lowest token that is held.",
+  ],
+});
+
 const EXPLANATIONS = {
-  "stale-token": (r) => ({
+  "stale-token": (r) => r.floor ? BELOW_THE_FLOOR(r) : ({
     title: "A holder that has lost its lock tried to write",
     happened: [
       lagOf(r) === null

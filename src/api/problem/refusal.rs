@@ -17,6 +17,11 @@ pub fn explain(write: &Write, refusal: Refusal, judgement: &Judgement) -> String
             "token {token} is behind that of an earlier write in the same batch, for this key or \
              scope; a batch is made under one lock at a time"
         ),
+        Refusal::Stale if judgement.by_floor => format!(
+            "token {token} is below the floor {guard}, and every token below it is stale for every \
+             key: old marks were collected, the store was restored, or another database server took \
+             over; stop, and acquire the lock again for a new token"
+        ),
         Refusal::Stale => format!(
             "token {token} is behind the mark {guard}: a newer holder has taken over; stop, and \
              acquire the lock again before writing"

@@ -21,19 +21,20 @@ use crate::{
 /// $1 the rows, as JSON.
 const APPEND: &str = "
 INSERT INTO fencepost.rejections (fencepost, number, at, key, scope, reason, token, mark, seq,
-                                  client, peer, trace, decided_by, overtaken_by, identity)
+                                  client, peer, trace, decided_by, overtaken_by, identity,
+                                  by_floor)
 SELECT fencepost, number, 'epoch'::timestamptz + at * interval '1 microsecond', key, scope, reason,
-       token, mark, seq, client, peer, trace, decided_by, overtaken_by, identity
+       token, mark, seq, client, peer, trace, decided_by, overtaken_by, identity, by_floor
 FROM json_to_recordset($1::json) AS r(
     fencepost bigint, number bigint, at bigint, key text, scope text, reason text, token bigint,
     mark bigint, seq bigint, client text, peer text, trace text, decided_by text, overtaken_by text,
-    identity text)
+    identity text, by_floor boolean)
 ON CONFLICT DO NOTHING";
 
 /// $1 key or null, $2 reason or null, $3 since, $4 limit.
 const NEWEST: &str = "
 SELECT fencepost, number, (extract(epoch FROM at) * 1000000)::bigint AS at, key, scope, reason,
-       token, mark, seq, client, peer, trace, decided_by, overtaken_by, identity
+       token, mark, seq, client, peer, trace, decided_by, overtaken_by, identity, by_floor
 FROM fencepost.rejections AS r
 WHERE ($1 IS NULL OR key = $1) AND ($2 IS NULL OR reason = $2)
   AND r.at >= 'epoch'::timestamptz + $3 * interval '1 microsecond'

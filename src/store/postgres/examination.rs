@@ -290,7 +290,8 @@ fn standbys(connected: i64, synchronous: &str) -> Finding {
         (_, "") => Finding::doubtful(
             Subject::Standbys,
             format!("{connected}, and none of them is synchronous: a failover can lose marks"),
-            "set synchronous_standby_names, or raise the floor after every failover",
+            "set synchronous_standby_names; with --authority none, run `fencepost floor raise` \
+             after every failover",
         ),
         (0, _) => Finding::doubtful(
             Subject::Standbys,

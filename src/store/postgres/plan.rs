@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    fence::{Judgement, Standing, Verdict},
+    fence::{Judgement, Standing},
     store::{Settled, Unit},
     token::{Key, Mark, Token, Version},
     write::{Change, Digest, Precondition, Rule, Value, Write},
@@ -189,7 +189,7 @@ impl Run<'_> {
                 digest,
             };
             // It was written, so the token was at or above every mark, and is the mark now.
-            let judgement = Judgement { verdict: Verdict::Accepted, key: standing, guard: mark };
+            let judgement = Judgement::accepted(standing);
             (place, Settled::Applied { judgements: vec![judgement], value: value.take() })
         })
     }

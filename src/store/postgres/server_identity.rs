@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_deposed_server_settles_nothing() {
         let key = Standing::default();
-        let judged = |verdict| Judgement { verdict, key, guard: key.mark };
+        let judged = |verdict| Judgement { verdict, ..Judgement::accepted(key) };
         let applied = Settled::Applied { judgements: vec![judged(Verdict::Accepted)], value: None };
         let refused =
             Settled::Refused { index: 0, judgement: judged(Verdict::Refused(Refusal::Stale)) };

@@ -204,7 +204,7 @@ mod tests {
 
     fn judged(verdict: Verdict) -> Judgement {
         let key = Standing::default();
-        Judgement { verdict, key, guard: key.mark }
+        Judgement { verdict, ..Judgement::accepted(key) }
     }
 
     fn applied(verdicts: &[Verdict]) -> Settled {

@@ -221,6 +221,6 @@ impl PostgresSession {
 
 /// The statement wrote, so the token was at or above every mark, and is the mark now.
 fn accepted(standing: Standing, value: Option<Value>) -> Settled {
-    let judgement = Judgement { verdict: Verdict::Accepted, key: standing, guard: standing.mark };
+    let judgement = Judgement::accepted(standing);
     Settled::Applied { judgements: vec![judgement], value }
 }

@@ -19,11 +19,11 @@ use crate::{
 /// ?1 the rows, as JSON.
 const APPEND: &str = "
 INSERT INTO rejections (fencepost, number, at, key, scope, reason, token, mark, seq, client, peer,
-                        trace, decided_by, overtaken_by, identity)
+                        trace, decided_by, overtaken_by, identity, by_floor)
 SELECT value ->> 'fencepost', value ->> 'number', value ->> 'at', value ->> 'key',
        value ->> 'scope', value ->> 'reason', value ->> 'token', value ->> 'mark', value ->> 'seq',
        value ->> 'client', value ->> 'peer', value ->> 'trace', value ->> 'decided_by',
-       value ->> 'overtaken_by', value ->> 'identity'
+       value ->> 'overtaken_by', value ->> 'identity', value ->> 'by_floor'
 FROM json_each(?1) WHERE true
 ON CONFLICT DO NOTHING";
 

@@ -2,39 +2,44 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::store::{Compacted, StoreError};
 
 /// Rows dropped per transaction, so that writers are never kept waiting for long.
 const CHUNK: i64 = 1_000;
 
-/// Raises the floor just above the highest token whose marks will go, then drops them. The marks of
-/// the newest token among the collectable stay: only their rows know which of its writes came last,
-/// and its holder need not be fenced off everywhere for them.
+/// ?1 age in seconds, ?2 bound. The floor has to be just above the highest token whose marks will go.
+/// What is below the floor as it is goes too.
+const PLAN: &str = "
+WITH collectable AS (
+    SELECT token FROM resources WHERE value IS NULL AND touched_at <= unixepoch() - ?1
+)
+SELECT max((SELECT token FROM floor),
+           coalesce((SELECT max(token) + 1 FROM collectable WHERE token < ?2), 0)) AS floor,
+       (SELECT count(*) FROM collectable
+        WHERE token < max(?2, (SELECT token FROM floor))) AS dropped,
+       (SELECT count(*) FROM collectable
+        WHERE token >= max(?2, (SELECT token FROM floor))) AS kept";
+
+/// Raises the floor just above the highest token whose marks will go, then drops them. How far it may
+/// rise is the caller's to know: a token that is held must never be below it.
 pub async fn compact(
     connection: &mut SqliteConnection,
     age: Duration,
+    bound: i64,
     progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
 ) -> Result<Compacted, StoreError> {
-    let age_seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
     // The long look at the file comes before the write lock. Whatever changes in between, only rows
     // below the floor are dropped.
-    let wanted: i64 = sqlx::query_scalar(
-        "WITH collectable AS (
-             SELECT token FROM resources WHERE value IS NULL AND touched_at <= unixepoch() - ?1
-         )
-         SELECT coalesce(max(token) + 1, 0) FROM collectable
-         WHERE token < (SELECT max(token) FROM collectable)",
-    )
-    .bind(age_seconds)
-    .fetch_one(&mut *connection)
-    .await
-    .map_err(StoreError::unavailable)?;
+    let planned = plan(connection, age, bound).await?;
+    if planned.dropped == 0 {
+        return Ok(planned);
+    }
     // The floor rises before the first row goes. SQLite has one writer, so whoever writes
     // afterwards sees it.
     sqlx::query("UPDATE floor SET token = max(token, ?1)")
-        .bind(wanted)
+        .bind(planned.floor)
         .execute(&mut *connection)
         .await
         .map_err(StoreError::unavailable)?;
@@ -43,13 +48,40 @@ pub async fn compact(
         .await
         .map_err(StoreError::unavailable)?;
 
-    let mut compacted = Compacted { floor, dropped: 0 };
+    let mut compacted = Compacted { floor, dropped: 0, kept: planned.kept };
     let mut last = String::new();
-    while let Some(key) = drop_some(connection, &mut compacted, age_seconds, &last).await? {
+    let seconds = age_seconds(age);
+    while let Some(key) = drop_some(connection, &mut compacted, seconds, &last).await? {
         last = key;
         progress(&compacted);
     }
     Ok(compacted)
+}
+
+/// What would be dropped now, and how far the floor would rise for it. Changes nothing.
+pub async fn plan(
+    connection: &mut SqliteConnection,
+    age: Duration,
+    bound: i64,
+) -> Result<Compacted, StoreError> {
+    let row = sqlx::query(PLAN)
+        .bind(age_seconds(age))
+        .bind(bound)
+        .fetch_one(connection)
+        .await
+        .map_err(StoreError::unavailable)?;
+    let count = |name: &str| {
+        row.try_get::<i64, _>(name).map(i64::unsigned_abs).map_err(StoreError::unavailable)
+    };
+    Ok(Compacted {
+        floor: row.try_get("floor").map_err(StoreError::unavailable)?,
+        dropped: count("dropped")?,
+        kept: count("kept")?,
+    })
+}
+
+fn age_seconds(age: Duration) -> i64 {
+    i64::try_from(age.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Drops a chunk of the rows after the key `last`; `None` when there are no more.

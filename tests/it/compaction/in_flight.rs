@@ -49,7 +49,7 @@ async fn the_floor_does_not_rise_past_a_write_that_is_under_way() {
         let lock = format!("SELECT FROM resources WHERE key = '{key}' FOR UPDATE");
         let other = Transaction::begin(&store, &lock).await;
         let waiting = other.makes_wait(write).await;
-        let operator = async { compact(&store).await };
+        let operator = compact(&store, floor + 5);
         let release = async {
             eventually("the compaction waits", || other.says(COMPACTION_WAITS)).await;
             assert!(

@@ -32,7 +32,7 @@ impl TestAuthority {
         Self { store, etcd: Some(Etcd::start(&[]).await) }
     }
 
-    fn flag(&self) -> String {
+    pub fn flag(&self) -> String {
         self.etcd.as_ref().map_or("store".into(), Etcd::url)
     }
 

@@ -20,7 +20,8 @@ pub enum Step {
     /// Units that a session is given at once. They count as if they had come one by one.
     Settle(Vec<Unit>),
     RaiseFloor(i64),
-    Compact,
+    /// With a bound that the floor must not pass.
+    Compact(i64),
 }
 
 #[derive(Clone, Debug)]
@@ -156,8 +157,7 @@ pub fn any() -> impl Strategy<Value = Vec<Step>> {
                         }
                     }
                 }
-                Step::RaiseFloor(token) => *token = at(newest, *token),
-                Step::Compact => {}
+                Step::RaiseFloor(token) | Step::Compact(token) => *token = at(newest, *token),
             }
             history.push(step);
         }
@@ -171,7 +171,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => vec(unit(), 2..6).prop_map(Step::Settle),
         4 => vec(prop_oneof![6 => plain_put(), 1 => unit()], 3..12).prop_map(Step::Settle),
         2 => age().prop_map(Step::RaiseFloor),
-        1 => Just(Step::Compact),
+        1 => age().prop_map(Step::Compact),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The rule and a map, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fencepost::{
     fence::{self, Judgement, Standing, Verdict},
@@ -36,14 +36,14 @@ impl Model {
         self.floor = self.floor.max(token);
     }
 
-    /// Drops the marks of absent keys below the newest token among them. With no such mark of its
-    /// own, it is up to `others`: where the tombstones of earlier cases bring the floor to.
-    pub fn compact(&mut self, others: i64) -> i64 {
+    /// Drops the marks of absent keys below `bound`. With no such mark of its own, it is up to
+    /// `others`: where the tombstones of earlier cases bring the floor to.
+    pub fn compact(&mut self, bound: i64, others: i64) -> i64 {
         let absent = self.rows.values().filter(|row| row.value.is_none());
-        let tokens: BTreeSet<i64> = absent.map(|row| row.standing.mark.token).collect();
-        match tokens.iter().rev().nth(1) {
-            Some(second) => self.raise_floor(second + 1),
-            None => self.raise_floor(others.min(tokens.last().copied().unwrap_or(i64::MAX))),
+        let tokens = absent.map(|row| row.standing.mark.token).filter(|token| *token < bound);
+        match tokens.max() {
+            Some(highest) => self.raise_floor(highest + 1),
+            None => self.raise_floor(others.min(bound)),
         }
         let floor = self.floor;
         self.rows.retain(|_, row| row.value.is_some() || row.standing.mark.token >= floor);

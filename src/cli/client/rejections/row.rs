@@ -33,7 +33,7 @@ pub fn line(rejection: &Value) -> String {
         format!("{}  {:<16}  {}", text("at"), text("reason"), text("key")),
         known("token", "  token"),
         known("seq", " seq"),
-        known("mark", "  mark"),
+        known("mark", if rejection["floor"] == true { "  floor" } else { "  mark" }),
         behind,
         by,
         known("overtaken_by", "  overtaken by"),

@@ -15,8 +15,8 @@ use crate::{
     finding::Finding,
     rejections::{Entry, Filter, Id},
     store::{
-        Audit, Compacted, LockNews, LockTable, Memory, Plan, Schema, Session, Store, StoreError,
-        Tokens,
+        Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
+        Store, StoreError, Tokens,
     },
 };
 
@@ -238,9 +238,22 @@ impl Store for Table {
         no_part_of_it()
     }
 
+    async fn floor(&self, _: Reading) -> Result<FloorState, StoreError> {
+        no_part_of_it()
+    }
+
+    async fn raise_floor(&self, _: i64, _: bool) -> Result<i64, StoreError> {
+        no_part_of_it()
+    }
+
+    async fn plan_compaction(&self, _: Duration, _: i64) -> Result<Compacted, StoreError> {
+        no_part_of_it()
+    }
+
     async fn compact(
         &self,
         _: Duration,
+        _: i64,
         _: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
     ) -> Result<Compacted, StoreError> {
         no_part_of_it()

@@ -11,7 +11,7 @@ use proptest::{collection::vec, option, prelude::*, sample};
 
 use super::*;
 use crate::{
-    fence,
+    fence::{self, Verdict},
     token::{Seq, Token},
     write::Precondition,
 };

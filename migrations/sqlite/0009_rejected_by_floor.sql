@@ -1,0 +1,2 @@
+-- Whether the floor refused it. As in migrations/postgres.
+ALTER TABLE rejections ADD COLUMN by_floor INTEGER;
