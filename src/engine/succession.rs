@@ -63,6 +63,9 @@ impl Succession {
 #[async_trait]
 impl Takeover for Succession {
     async fn settle(&self, session: &mut dyn Session) -> Result<(), StoreError> {
+        // Complete: since this session was opened, nothing from an older server is believed. And no mark that
+        // another session learns from this server meanwhile is taken for one of the old server.
+        let seen = self.seen();
         let Lineage { here, recorded, entered } = session.lineage().await?;
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known_here = served.as_ref().is_none_or(|served| *served == here);
@@ -77,7 +80,11 @@ impl Takeover for Succession {
             // Whatever was issued until now, by whomever.
             Some(_) if !entered_here => {
                 let (newest, leap) = self.newest().await?;
-                let floor = session.take_over(newest.max(self.seen()), leap).await?;
+                // Another session may have entered it meanwhile, and holders have acquired again since. They
+                // keep their locks: only what this process saw before the takeover still counts.
+                let entered_since = session.lineage().await?.entered;
+                let (newest, leap) = if entered_since { (0, 0) } else { (newest, leap) };
+                let floor = session.take_over(newest.max(seen), leap).await?;
                 if self.authority.get().is_some() {
                     tracing::warn!(floor, "every holder must acquire again");
                 } else {
@@ -86,16 +93,18 @@ impl Takeover for Succession {
             }
             // Somebody else has entered it, and may not know what we have seen.
             Some(_) if !known_here => {
-                session.take_over(self.seen(), 0).await?;
+                session.take_over(seen, 0).await?;
             }
             Some(_) => {}
             // A database that has never been asked.
             None => {
-                session.take_over(if known_here { 0 } else { self.seen() }, 0).await?;
+                session.take_over(if known_here { 0 } else { seen }, 0).await?;
             }
         }
+        // Asked under the lock: whoever settles on the newer server enters it after this.
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         if !session.is_deposed() {
-            *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
+            *served = Some(here);
         }
         Ok(())
     }

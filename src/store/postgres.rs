@@ -286,7 +286,7 @@ impl Store for PostgresStore {
     }
 
     async fn look_for_takeover(&self) {
-        self.connector.look().await;
+        self.connector.look_in_time().await;
     }
 
     async fn watch_for_takeover(&self) {

@@ -10,9 +10,27 @@ use crate::harness::{
     store::TestStore,
 };
 
-fn document(name: &str) -> String {
+pub fn document(name: &str) -> String {
     let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All that is written for readers, by its path.
+pub fn every_document() -> Vec<String> {
+    let mut names: Vec<String> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(String::from).into();
+    names.push("charts/fencepost/README.md".into());
+    for folder in ["docs", "docs/runbooks"] {
+        let path = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for file in std::fs::read_dir(&path).expect("a folder").flatten() {
+            let name = file.file_name().into_string().expect("UTF-8");
+            if name.ends_with(".md") {
+                names.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    names.sort();
+    names
 }
 
 /// The settings as docs/settings.md has them: a table for each heading of `--help`.
@@ -49,13 +67,7 @@ fn the_settings_are_those_that_there_are() {
 
 #[test]
 fn every_document_that_is_linked_is_there() {
-    for name in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "docs/settings.md",
-        "docs/kubernetes.md",
-    ] {
+    for name in &every_document() {
         let text = document(name);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
@@ -140,4 +152,31 @@ async fn the_floor_rises_as_the_documents_say() {
         let again = client.lock("job", Duration::from_mins(5)).await;
         assert_eq!(answer(client.put("new", again, "v")).await.status, 201, "{name}");
     }
+}
+
+/// The median in a row of the first table of docs/benchmarks.md.
+fn measured(row: &str) -> f64 {
+    let benchmarks = document("docs/benchmarks.md");
+    let found = benchmarks.lines().find(|line| line.starts_with(&format!("| {row}: throughput |")));
+    let median = found.and_then(|line| line.split('|').nth(2)).expect(row);
+    median.trim().trim_end_matches(" x").parse().expect(row)
+}
+
+#[test]
+fn the_readme_promises_the_speed_that_was_measured() {
+    let readme = document("README.md");
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    for claim in [
+        "nearly three times as much as pgbench with 64 clients",
+        "twice as much where every key is new",
+        "more than 40 times as much on one key",
+    ] {
+        assert!(readme.contains(claim), "README says otherwise; change this test with it: {claim}");
+    }
+    let common = measured("pgbench, 64 clients");
+    assert!((2.7..3.3).contains(&common), "{common}");
+    let new_keys = measured("pgbench, 64 clients, new keys");
+    assert!((1.8..2.5).contains(&new_keys), "{new_keys}");
+    let one_key = measured("pgbench, 64 clients on one key");
+    assert!(one_key > 40.0, "{one_key}");
 }

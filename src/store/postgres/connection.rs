@@ -31,7 +31,8 @@ use crate::{
 /// How long Postgres may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a session that has rested waits at most to learn which server a new connection reaches.
+/// How long a session that has rested waits at most to learn which server a new connection reaches. After
+/// that it is used, and the look that follows every use (`watch_for_takeover`) is not cut short.
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Each with its reason:
@@ -120,6 +121,8 @@ pub struct Connector {
     password_file: Option<PathBuf>,
     pooled: AtomicBool,
     servers: Arc<KnownServers>,
+    /// Whether the last look failed. Only the first failure in a row is logged.
+    look_fails: AtomicBool,
 }
 
 pub struct Connection {
@@ -152,8 +155,13 @@ impl Connector {
             Some(_) => options,
             None => options.application_name("fencepost"),
         };
-        let (pooled, servers) = (AtomicBool::new(false), Arc::default());
-        Self { options, password_file: None, pooled, servers }
+        Self {
+            options,
+            password_file: None,
+            pooled: AtomicBool::new(false),
+            servers: Arc::default(),
+            look_fails: AtomicBool::new(false),
+        }
     }
 
     pub fn with_password_file(self, password_file: Option<PathBuf>) -> Self {
@@ -190,17 +198,23 @@ impl Connector {
     /// session on the old one to be given up.
     pub async fn look(&self) {
         let look = async {
-            match self.connect().await {
+            let looked = self.connect().await;
+            let failed_before = self.look_fails.swap(looked.is_err(), Ordering::Relaxed);
+            match looked {
                 Ok(connection) => connection.close().await,
-                Err(error) => {
-                    tracing::debug!(%error, "could not ask which database server is reached");
+                Err(error) if !failed_before => {
+                    tracing::warn!(%error, "cannot tell which database server new connections reach");
                 }
+                Err(_) => {}
             }
         };
-        let look = self.servers.unless_just_looked(Box::pin(look));
-        let in_time = tokio::time::timeout(LOOK_DEADLINE, look);
-        if in_time.await.is_err() {
-            tracing::debug!("could not ask in time which database server is reached");
+        self.servers.unless_just_looked(Box::pin(look)).await;
+    }
+
+    /// The same, for a caller that has a request to serve.
+    pub async fn look_in_time(&self) {
+        if tokio::time::timeout(LOOK_DEADLINE, self.look()).await.is_err() {
+            tracing::info!("could not tell in time which database server new connections reach");
         }
     }
 

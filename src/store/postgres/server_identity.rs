@@ -130,12 +130,14 @@ impl KnownServers {
         self.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Runs `look` unless another caller has lately done so, or is doing so.
+    /// Runs `look` unless another caller has lately done so. A caller that finds another looking waits for
+    /// the end of that look, and is content with it: callers do not queue up for looks of their own. A look
+    /// that is dropped before its end counts for nothing.
     pub async fn unless_just_looked(&self, look: impl Future<Output = ()>) {
         let mut looked_at = self.looked_at.lock().await;
         if looked_at.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL) {
-            *looked_at = Some(Instant::now());
             look.await;
+            *looked_at = Some(Instant::now());
         }
     }
 }
@@ -236,6 +238,24 @@ mod tests {
         assert!(!known.admit(&server("unknown/5/a")).unwrap().is_deposed());
         known.admit(&server("unknown/5/b")).unwrap();
         assert!(first.is_deposed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_share_a_look_that_takes_long() {
+        let known = KnownServers::default();
+        let looks = std::cell::Cell::new(0);
+        let look = || async {
+            looks.set(looks.get() + 1);
+            tokio::time::sleep(LOOK_INTERVAL * 5).await;
+        };
+        let looking = || known.unless_just_looked(look());
+        tokio::join!(looking(), looking(), looking());
+        assert_eq!(looks.get(), 1);
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        // The caller gives up on this one. The next must not rely on it.
+        assert!(tokio::time::timeout(LOOK_INTERVAL, looking()).await.is_err());
+        looking().await;
+        assert_eq!(looks.get(), 3);
     }
 
     #[test]
