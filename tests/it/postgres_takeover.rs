@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::harness::{
     PATIENCE,
-    chaos_proxy::ChaosProxy,
+    chaos_proxy::{ChaosProxy, Weather},
     etcd, eventually,
     fencepost::Fencepost,
     http::{Answer, Client, answer},
@@ -229,6 +229,27 @@ async fn a_quiet_process_notices_a_takeover_before_its_next_request() {
     let looked = !server.log().contains("could not tell in time");
     assert!(stale.status / 100 != 2 || !looked, "{}", stale.text());
     assert_eq!(insist(client.put("key", token, "stale")).await.status, 409);
+}
+
+/// To connect to the new server takes longer than a session that has rested waits for a look.
+#[tokio::test]
+async fn a_slow_way_to_the_new_server_hides_no_takeover() {
+    let servers = Servers::start(1).await;
+    let server = Fencepost::start(&servers.url, &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    let token = acquire(&client, "lock").await;
+    assert_eq!(answer(client.put("key", token, "old")).await.status, 201);
+    servers.wait_until_replicated().await;
+    servers.standbys[0].promote().await;
+    let slow = ChaosProxy::before(servers.standbys[0].port()).await;
+    // Both ways, and there are several questions before a connection is open.
+    slow.set(Weather::Delayed(Duration::from_millis(150)));
+    servers.way.lead_new_to(slow.port());
+    write_until_refused(&client, token).await;
+    slow.set(Weather::Fair);
+    let newer = acquire(&client, "another-lock").await;
+    assert_eq!(insist(client.put("key", newer, "new")).await.status, 200);
 }
 
 /// A write waits on the old primary for a row. The new one is seen; then the old one carries the write out.
