@@ -51,6 +51,7 @@ mod etcd_locks;
 mod etcd_members;
 mod etcd_recipe;
 mod etcd_watch;
+mod examples;
 mod fenced_reads;
 mod gathering;
 mod guards;

@@ -158,10 +158,9 @@ async fn nothing_comes_from_a_deposed_primary(authority: &str) {
     assert!(acknowledged > 0, "it serves");
     let listed = insist(client.get("/v1/resources?prefix=after")).await;
     assert!(listed.text().contains("after/9-7"), "{}", listed.text());
-    let held: i64 =
-        insist(client.get(&format!("/v1/locks/{lock}/0"))).await.json()["token"]
-            .as_i64()
-            .expect("a token");
+    let held: i64 = insist(client.get(&format!("/v1/locks/{lock}/0"))).await.json()["token"]
+        .as_i64()
+        .expect("a token");
     assert_eq!(held, tokens[0]);
     eventually("the refusals are recorded on the new server", || async {
         let recorded = "SELECT count(*) > 0 FROM fencepost.rejections WHERE key = 'shared'";
