@@ -12,7 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use fencepost::{
     api::{Api, FENCING_SEQ, FENCING_TOKEN, Guarded, Shared, extract, named::Named},
     engine::{self, Engine, Trust, marks::Marks},
-    fence::{Judgement, Standing, Verdict},
+    fence::{Judgement, Standing},
     limits::{Bounds, Limits},
     metrics::Metrics,
     store::{Settled, Store, Unit, postgres::plan::plan, sqlite::SqliteStore},
