@@ -104,7 +104,8 @@ async fn many_may_come_at_once() {
     server.signal(Signal::SIGSTOP);
     let mut waiting = Vec::new();
     for number in 0..THEY {
-        let connected = tokio::time::timeout(Duration::from_millis(900), connect(&server)).await;
+        // Without a place it would be tried again and again, and in vain while the server is stopped.
+        let connected = tokio::time::timeout(PATIENCE, connect(&server)).await;
         waiting.push(connected.unwrap_or_else(|_| panic!("no place for the {number}th to wait")));
     }
     server.signal(Signal::SIGCONT);

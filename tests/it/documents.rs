@@ -22,11 +22,9 @@ pub fn every_document() -> Vec<String> {
     names.push("charts/fencepost/README.md".into());
     for folder in ["docs", "docs/runbooks"] {
         let path = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
-        for file in std::fs::read_dir(&path).expect("a folder").flatten() {
-            let name = file.file_name().into_string().expect("UTF-8");
-            if name.ends_with(".md") {
-                names.push(format!("{folder}/{name}"));
-            }
+        let files = std::fs::read_dir(&path).expect("a folder").flatten();
+        for file in files.filter(|file| file.path().extension().is_some_and(|end| end == "md")) {
+            names.push(format!("{folder}/{}", file.file_name().to_str().expect("UTF-8")));
         }
     }
     names.sort();

@@ -1,7 +1,5 @@
 //! The way out: on SIGTERM it turns unready, goes on serving, finishes, and ends in time.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::Signal;
 use sqlx::Connection;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
@@ -13,9 +11,6 @@ use crate::harness::{
     postgres,
     store::TestStore,
 };
-
-/// Slack for a busy machine, on top of what the server itself may take.
-const SLACK: Duration = Duration::from_secs(4);
 
 async fn connect(server: &Fencepost, bytes: &str) -> TcpStream {
     let mut stream = TcpStream::connect(&server.address).await.expect("it listens");
@@ -45,20 +40,20 @@ async fn terminate(server: &Fencepost) {
     eventually("it is unready", || is_unready(server)).await;
 }
 
-/// Waits without blocking the other tasks of the test: how long it took, and the exit code.
-async fn end(server: &mut Fencepost, since: Instant) -> (Duration, Option<i32>) {
+/// Waits without blocking the other tasks of the test, for less than an hour's drain: the exit code.
+async fn end(server: &mut Fencepost) -> Option<i32> {
     eventually("it ends", || {
         let running = server.is_running();
         async move { !running }
     })
     .await;
-    (since.elapsed(), server.wait().code())
+    server.wait().code()
 }
 
 #[tokio::test]
 async fn it_turns_unready_and_goes_on_serving() {
     let store = TestStore::sqlite();
-    let mut server = Fencepost::with(&store, &["--drain", "60s"]).await;
+    let mut server = Fencepost::with(&store, &["--drain", "1h"]).await;
     let old = server.client();
     answer(old.put("k", 1, "v")).await;
     // For as long as this one is under way, nobody can think that the server is not needed.
@@ -76,12 +71,10 @@ async fn it_turns_unready_and_goes_on_serving() {
         assert_eq!(answer(server.client().put("k", token, "v")).await.status, 200);
     }
 
-    let start = Instant::now();
     pending.write_all(b"x").await.expect("it is sent");
     assert_eq!(read_answer(&mut pending).await.status, 201);
-    let (took, code) = end(&mut server, start).await;
+    let code = end(&mut server).await;
     assert_eq!(code, Some(0));
-    assert!(took < SLACK, "{took:?}");
     let again = Fencepost::on(&store).await;
     assert_eq!(answer(again.client().read("pending")).await.text(), "xxx");
 }
@@ -90,7 +83,7 @@ async fn it_turns_unready_and_goes_on_serving() {
 async fn an_idle_server_ends_quickly() {
     let store = TestStore::sqlite();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let mut server = Fencepost::with(&store, &["--drain", "60s"]).await;
+        let mut server = Fencepost::with(&store, &["--drain", "1h"]).await;
         // Connections that are open and idle are no reason to stay.
         let client = server.client();
         answer(client.read("k")).await;
@@ -100,11 +93,9 @@ async fn an_idle_server_ends_quickly() {
         let _silent = connect(&server, "").await;
         let _half_a_head = connect(&server, "GET /v1/lo").await;
 
-        let start = Instant::now();
         server.signal(signal);
-        let (took, code) = end(&mut server, start).await;
+        let code = end(&mut server).await;
         assert_eq!(code, Some(0));
-        assert!(took < SLACK, "{signal}: {took:?}");
     }
 }
 
@@ -126,11 +117,9 @@ async fn it_ends_in_time_however_much_is_asked_of_it() {
         answered
     });
 
-    let start = Instant::now();
     server.signal(Signal::SIGTERM);
-    let (took, code) = end(&mut server, start).await;
+    let code = end(&mut server).await;
     assert_eq!(code, Some(0));
-    assert!(took < Duration::from_secs(1) + SLACK, "{took:?}");
     assert!(busy.await.expect("a count") > 0);
     let again = Fencepost::on(&store).await;
     assert_eq!(again.client().mark("half").await, (0, 0));
@@ -139,7 +128,7 @@ async fn it_ends_in_time_however_much_is_asked_of_it() {
 #[tokio::test]
 async fn what_waits_for_the_database_is_finished_too() {
     let store = TestStore::postgres().await;
-    let mut server = Fencepost::with(&store, &["--drain", "60s"]).await;
+    let mut server = Fencepost::with(&store, &["--drain", "1h"]).await;
     let client = server.client();
     answer(client.put("k", 5, "old")).await;
     let blocker = postgres::lock_row(&store.url, "k").await;
@@ -150,30 +139,26 @@ async fn what_waits_for_the_database_is_finished_too() {
     blocker.close().await.expect("the row is free");
     let written = waiting.await.expect("an answer");
     assert_eq!((written.status, written.fencing()), (200, (Some("6"), Some("\"2\""))));
-    assert_eq!(end(&mut server, Instant::now()).await.1, Some(0));
+    assert_eq!(end(&mut server).await, Some(0));
 }
 
 #[tokio::test]
 async fn being_asked_twice_ends_it_at_once() {
     let store = TestStore::sqlite();
-    let mut server = Fencepost::with(&store, &["--drain", "60s"]).await;
+    let mut server = Fencepost::with(&store, &["--drain", "1h"]).await;
     let _pending = unfinished_put(&server, "k").await;
     terminate(&server).await;
     assert!(server.is_running());
-    let start = Instant::now();
     server.signal(Signal::SIGTERM);
-    let (took, code) = end(&mut server, start).await;
-    assert!(took < SLACK, "{took:?}");
+    let code = end(&mut server).await;
     assert!(code.is_some(), "it was killed by the signal");
 }
 
 #[tokio::test]
 async fn it_can_be_stopped_before_its_database_is_there() {
     let nowhere = format!("postgres://nobody@127.0.0.1:{}/none", crate::harness::free_port());
-    let mut server = Fencepost::start(&nowhere, &["--drain", "60s"]);
-    let start = Instant::now();
+    let mut server = Fencepost::start(&nowhere, &["--drain", "1h"]);
     server.signal(Signal::SIGTERM);
-    let (took, code) = end(&mut server, start).await;
+    let code = end(&mut server).await;
     assert_eq!(code, Some(0));
-    assert!(took < SLACK, "{took:?}");
 }

@@ -108,11 +108,13 @@ async fn a_watch_of_a_lock_to_which_nothing_happens_costs_etcd_nothing() {
     let authority = etcd::authority(&etcd, &held.open().await);
     let mut events = authority.watch(&unique_key("quiet")).await.expect("a watch");
     assert_eq!(next(&mut events).await, LockEvent::Released(None));
-    let before = etcd.transactions().await;
+    let (before, since) = (etcd.transactions().await, Instant::now());
     // What must not happen cannot be waited for.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let asked = etcd.transactions().await - before;
-    assert!(asked <= 2, "{asked} transactions for nothing");
+    // Now and then etcd is asked whether it has gone back in time.
+    let now_and_then = since.elapsed().as_secs();
+    assert!(asked <= now_and_then, "{asked} transactions for nothing");
 }
 
 /// What was left of its lease when it was granted has passed; but not what it was renewed for.
@@ -121,7 +123,7 @@ async fn a_lock_that_was_renewed_and_then_given_up_has_not_expired() {
     let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
     let authority = etcd::authority(etcd, &held.open().await);
     let name = unique_key("given-up");
-    let short = Ask { ttl: Duration::from_secs(4), ..ask(&name, "short", Duration::ZERO) };
+    let short = Ask { ttl: Duration::from_secs(10), ..ask(&name, "short", Duration::ZERO) };
     let grant = granted(authority.acquire(&short).await.expect("an answer"));
     let mut events = authority.watch(&name).await.expect("a watch");
     assert_eq!(told_of(next(&mut events).await).0, grant.token);

@@ -78,7 +78,7 @@ on_each_store! {
         let server = Fencepost::with(&store, &flags).await;
         let client = server.client();
         let first = client.lock("a", LONG).await;
-        client.lock("b", Duration::from_secs(1)).await;
+        client.lock("b", Duration::from_secs(15)).await;
         let refused = answer(client.acquire("c", &json!({}))).await;
         assert_over_limit(&refused, "locks");
         assert!(turned_away(&server, "locks").await >= 1.0);

@@ -53,7 +53,6 @@ async fn a_stubborn_command_is_killed_after_its_grace() {
     assert!(!is_alive(child));
     // It is noticed by the next renewal, after a third of the lease, and then the grace begins.
     assert!(taken.elapsed() >= Duration::from_secs(1), "{:?}", taken.elapsed());
-    assert!(taken.elapsed() < Duration::from_secs(12), "{:?}", taken.elapsed());
 }
 
 #[tokio::test]
@@ -70,7 +69,8 @@ async fn what_the_command_has_started_is_stopped_with_it() {
     until_dead(grandchild).await;
 }
 
-/// Stops the server, and expects the command to be dead before its lease can have ended.
+/// Stops the server, and expects the command to be dead by the time `run` ends. That this is before the lease can have
+/// ended is for `lease.rs`: seen from here, a busy machine would look the same as a late kill.
 async fn without_a_server(signal: Signal) {
     let store = TestStore::sqlite();
     let server = lock_server(&store).await;
@@ -80,10 +80,8 @@ async fn without_a_server(signal: Signal) {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(is_alive(child));
     server.signal(signal);
-    let stopped = Instant::now();
     let ended = job.end().await;
     assert!(!is_alive(child));
-    assert!(stopped.elapsed() < Duration::from_secs(12), "{:?}", stopped.elapsed());
     assert_eq!(ended.code, Some(76), "{ended:?}");
     assert!(ended.errors.contains("could not be renewed in time: "), "{ended:?}");
 }
@@ -102,13 +100,13 @@ async fn a_server_that_is_frozen_cannot_renew() {
 async fn a_server_that_comes_back_in_time_is_enough() {
     let store = TestStore::sqlite();
     let server = lock_server(&store).await;
-    let flags = ["--lock", "l", "--ttl", "12s", "--grace", "200ms"];
-    let mut job = Supervised::script(&server, &flags, "echo up; sleep 13");
+    let flags = ["--lock", "l", "--ttl", "30s", "--grace", "200ms"];
+    let mut job = Supervised::script(&server, &flags, "echo up; sleep 31");
     job.line();
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.signal(Signal::SIGSTOP);
-    // For longer than the first attempt to renew, after four seconds, can take.
-    tokio::time::sleep(Duration::from_millis(4800)).await;
+    // For longer than the first attempt to renew, after ten seconds, can take; and for much less than the lease.
+    tokio::time::sleep(Duration::from_secs(14)).await;
     server.signal(Signal::SIGCONT);
     let ended = job.end().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -120,11 +118,11 @@ async fn a_server_that_comes_back_in_time_is_enough() {
 async fn a_keeper_that_was_frozen_past_its_lease_stops_its_command_at_once() {
     let store = TestStore::sqlite();
     let server = lock_server(&store).await;
-    let flags = ["--lock", "l", "--ttl", "16s", "--grace", "8s"];
+    let flags = ["--lock", "l", "--ttl", "40s", "--grace", "20s"];
     let mut first = Supervised::script(&server, &flags, STUBBORN);
     let child = first.pid_line();
     first.signal(Signal::SIGSTOP);
-    let flags = ["--lock", "l", "--ttl", "30s", "--wait", "1m"];
+    let flags = ["--lock", "l", "--ttl", "10m", "--wait", "10m"];
     let mut second = Supervised::script(&server, &flags, "echo up; exec sleep 60");
     assert_eq!(second.line(), "up");
     assert_eq!(state_of(first.pid()), Some('T'));
@@ -133,7 +131,7 @@ async fn a_keeper_that_was_frozen_past_its_lease_stops_its_command_at_once() {
     let woken = Instant::now();
     first.signal(Signal::SIGCONT);
     let ended = first.end().await;
-    assert!(woken.elapsed() < Duration::from_secs(6), "{:?}", woken.elapsed());
+    assert!(woken.elapsed() < Duration::from_secs(20), "without its grace: {:?}", woken.elapsed());
     assert_eq!(ended.code, Some(76), "{ended:?}");
     assert!(!is_alive(child));
 
@@ -150,7 +148,7 @@ async fn both_frozen_past_the_lease_the_command_does_not_go_on() {
     let mut job = Supervised::script(&server, &["--lock", "l", "--ttl", "6s"], script);
     let child = job.pid_line();
     job.signal(Signal::SIGTSTP);
-    let flags = ["--lock", "l", "--ttl", "30s", "--wait", "1m"];
+    let flags = ["--lock", "l", "--ttl", "10m", "--wait", "10m"];
     let successor = Supervised::script(&server, &flags, "echo up; exec sleep 60");
     successor.line();
     // D: stopped while it was starting a program of its own.

@@ -43,7 +43,7 @@ async fn stale_holder_is_refused_on_a_key_that_is_new() {
     let (_store, server) = with_locks().await;
     let url = format!("http://{}", server.address);
     let take = || {
-        let taken = command(&["lock", "orders", "--ttl", "1s", "--wait", "10s", "-o", "token"])
+        let taken = command(&["lock", "orders", "--ttl", "1s", "--wait", "10m", "-o", "token"])
             .env("FENCEPOST_URL", &url)
             .output()
             .unwrap();

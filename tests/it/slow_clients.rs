@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::harness::{
-    eventually,
+    PATIENCE, eventually,
     fencepost::Fencepost,
     http::{Answer, read_answer, read_to_end, text},
     store::TestStore,
@@ -18,8 +18,8 @@ use crate::harness::{
 const IMPATIENT: &[&str] =
     &["--header-timeout", "300ms", "--body-timeout", "300ms", "--write-timeout", "300ms"];
 
-/// Far above the deadlines under test, and far below those that a server has by default.
-const SOON: Duration = Duration::from_secs(10);
+/// Far above the deadlines under test, and far below those that a server of the tests has otherwise.
+const SOON: Duration = PATIENCE;
 
 async fn impatient(store: &TestStore) -> Fencepost {
     Fencepost::with(store, IMPATIENT).await

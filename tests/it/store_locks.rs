@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{PATIENCE, eventually, store::TestStore};
 
-pub const TTL: Duration = Duration::from_secs(30);
+pub const TTL: Duration = Duration::from_mins(10);
 
 /// What one fencepost has.
 pub async fn authority(store: &TestStore) -> Arc<StoreAuthority> {

@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 /// A lease that does not end while a test runs.
-const LONG: Duration = Duration::from_mins(1);
+const LONG: Duration = Duration::from_mins(10);
 
 /// What no authority has issued.
 const FORGED: [i64; 3] = [i64::MAX, 1 << 61, (1 << 62) + 1];

@@ -136,7 +136,8 @@ impl Scene {
             let mut lines = String::new();
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let entry: Value = serde_json::from_str(&line).unwrap_or_default();
-                lines += &format!("{line}\n");
+                lines.push_str(&line);
+                lines.push('\n');
                 let _ = fs::write(&log_of_thread, &lines);
                 if entry["message"] == "fencepost is starting" {
                     let _ = told.send(entry);

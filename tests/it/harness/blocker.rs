@@ -50,6 +50,11 @@ impl Blocker {
         .await;
     }
 
+    /// How many statements of fencepost wait for a lock.
+    pub async fn waiting(&self) -> i64 {
+        waiting(&self.url).await
+    }
+
     pub async fn release(mut self) {
         sqlx::raw_sql("ROLLBACK").execute(&mut self.connection).await.expect("the locks go");
     }

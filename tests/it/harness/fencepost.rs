@@ -68,6 +68,10 @@ impl Fencepost {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         clear_settings(&mut command);
+        // A client on a busy machine may be slow. Tests of these limits give flags, which win.
+        for limit in ["HEADER", "BODY", "WRITE"] {
+            command.env(format!("FENCEPOST_{limit}_TIMEOUT"), "10m");
+        }
         // The store's own tests bring their own tokens; whatever the flags say wins over this.
         command.env("FENCEPOST_STORE", store).env("FENCEPOST_AUTHORITY", "none");
         give(&mut command, flags);

@@ -19,10 +19,11 @@ pub struct Client {
     bearer: Option<String>,
 }
 
+/// Its time limits are for each read: a stream may go on for as long as there is something to read.
 impl Client {
     pub fn new(address: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
+        let http = reqwest::Client::builder().read_timeout(PATIENCE).build().expect("a client");
         Self { scheme: "http", address: address.to_owned(), http, bearer: None }
     }
 
@@ -32,7 +33,7 @@ impl Client {
         prepare: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
     ) -> Self {
         let plain = Self::new(address);
-        let http = prepare(reqwest::Client::builder().timeout(PATIENCE));
+        let http = prepare(reqwest::Client::builder().read_timeout(PATIENCE));
         Self { scheme: "https", http: http.build().expect("a client"), ..plain }
     }
 
@@ -43,7 +44,7 @@ impl Client {
 
     /// One that asks everything over one HTTP/2 connection.
     pub fn over_http_2(address: &str) -> Self {
-        let http = reqwest::Client::builder().timeout(PATIENCE).http2_prior_knowledge();
+        let http = reqwest::Client::builder().read_timeout(PATIENCE).http2_prior_knowledge();
         Self { http: http.build().expect("a client"), ..Self::new(address) }
     }
 

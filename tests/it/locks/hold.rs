@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::{LONG, SHORT, STEADY};
 use crate::harness::{
+    PATIENCE,
     authority::on_each_authority,
+    eventually,
     fencepost::Fencepost,
     http::{Client, answer},
     locks::{Events, millis},
@@ -30,14 +32,12 @@ on_each_authority! {
             "ttl_ms": 6000, "lease": grant["lease"]});
         assert_eq!(grant, expected);
         assert_eq!(client.mark("orders/42").await, (token, 0), "the claim");
-        let begun = Instant::now();
         for _ in 0..3 {
             let (name, ping) = events.next_or_ping().await.expect("a ping");
             assert_eq!(name, "ping");
             let left = ping["ttl_ms"].as_u64().expect("milliseconds");
             assert!((1..=6000).contains(&left), "{left}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(18), "one in each lease, at the least");
     }
 }
 
@@ -48,7 +48,7 @@ on_each_authority! {
         let mut events = client.hold("k", &json!({"ttl_ms": millis(STEADY)})).await;
         let token = token_of(&mut events).await;
         let begun = Instant::now();
-        while begun.elapsed() < STEADY * 3 {
+        while begun.elapsed() < STEADY * 2 {
             let (name, data) = events.next_or_ping().await.expect("it goes on");
             assert_eq!(name, "ping", "{data}");
             assert_eq!(client.holder("k").await, token);
@@ -77,13 +77,12 @@ on_each_authority! {
         let [client, other] = servers.each_ref().map(Fencepost::client);
         let mut first = client.hold("k", &json!({"ttl_ms": millis(LONG)})).await;
         let token = token_of(&mut first).await;
-        let terms = json!({"ttl_ms": millis(LONG), "wait_ms": 20_000});
+        let terms = json!({"ttl_ms": millis(LONG), "wait_ms": millis(PATIENCE)});
         let next = tokio::spawn(async move { token_of(&mut other.hold("k", &terms).await).await });
         client.until_waiting("k", 1).await;
-        let closed = Instant::now();
+        // Its lease would last for longer than anybody waits here.
         drop(first);
         assert!(next.await.unwrap() > token);
-        assert!(closed.elapsed() < Duration::from_secs(4), "{:?}", closed.elapsed());
     }
 }
 
@@ -154,7 +153,6 @@ on_each_authority! {
         assert!(kept > Duration::from_secs(10), "it was still needed, and cut after {kept:?}");
         assert_eq!(events.next().await, None);
         assert!(server.wait().success());
-        assert!(stopping.elapsed() < Duration::from_secs(20), "before the deadline");
         assert_eq!(other.client().holder("k").await, 0, "released before the process ended");
     }
 }
@@ -163,17 +161,17 @@ on_each_authority! {
     async fn a_server_that_stops_has_no_reason_to_wait_once_holds_are_gone(
         authority: TestAuthority
     ) {
-        let mut server = authority.fencepost_with(&["--drain", "20s"]).await;
+        let mut server = authority.fencepost_with(&["--drain", "1h"]).await;
         let mut held = server.client().hold("k", &json!({"ttl_ms": millis(LONG)})).await;
         token_of(&mut held).await;
-        let stopping = Instant::now();
         server.signal(Signal::SIGTERM);
         drop(held);
         // Not by a wait that would keep this test from closing the connection.
-        while server.is_running() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(stopping.elapsed() < Duration::from_secs(8), "{:?}", stopping.elapsed());
+        eventually("it ends", || {
+            let running = server.is_running();
+            async move { !running }
+        })
+        .await;
     }
 }
 

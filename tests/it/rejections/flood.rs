@@ -1,5 +1,7 @@
 //! Tens of thousands of refusals: nothing is lost without being counted, and writes go on.
 
+use std::time::Instant;
+
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -94,11 +96,13 @@ on_each_store! {
         assert_eq!(answer(client.put("k", 9, "new")).await.status, 201);
         let follow = client.get("/v1/rejections").header("Accept", "text/event-stream");
         let mut follower = follow.send().await.expect("a stream");
+        let begun = Instant::now();
         let floods = (0..CONNECTIONS).map(|_| tokio::spawn(flood(server.address.clone())));
         let floods: Vec<_> = floods.collect();
         for flood in floods {
             flood.await.expect("no panic");
         }
+        let took = begun.elapsed();
         let newest = rejections(&client, "?limit=1").await.remove(0);
         let id = newest["id"].as_str().expect("an id");
         let recorded: u64 = id.rsplit('-').next().expect("a number").parse().expect("digits");
@@ -123,7 +127,10 @@ on_each_store! {
         let scrape = Scrape::of(&server).await;
         let dropped =
             |place: &str| scrape.get(&format!("fencepost_rejections_dropped_total{{where=\"{place}\"}}"));
-        assert!(dropped("audit") > 0.0);
+        // A thousand rows a second go into the table, and four thousand can wait. On a busy machine the flood may have
+        // been a trickle.
+        let room = 6000 + 1000 * usize::try_from(took.as_secs()).expect("a short time");
+        assert!(dropped("audit") > 0.0 || room > CONNECTIONS * EACH, "in {took:?}");
         #[allow(clippy::cast_precision_loss, reason = "there are twenty thousand")]
         let missed = missed as f64;
         assert!((dropped("stream") - missed).abs() < 0.5, "{}", dropped("stream"));

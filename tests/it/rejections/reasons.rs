@@ -14,7 +14,7 @@ use crate::harness::{
     store::on_each_store,
 };
 
-const TTL: Duration = Duration::from_mins(1);
+const TTL: Duration = Duration::from_mins(10);
 
 /// A head that promises more than ever comes.
 const HALF_A_WRITE: &str = "PUT /v1/resources/slow HTTP/1.1\r\nHost: test\r\nX-Fencing-Token: 1\r\n\

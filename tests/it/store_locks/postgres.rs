@@ -20,7 +20,7 @@ use crate::harness::{
 const SLEEP: Duration = Duration::from_secs(5);
 
 /// Whoever has its turn within this was woken.
-const AWAKE: Duration = Duration::from_secs(4);
+const AWAKE: Duration = PATIENCE;
 
 fn authority_at(url: &str) -> Arc<StoreAuthority> {
     let store: Arc<dyn Store> = Arc::new(PostgresStore::new(url, 1).unwrap());
@@ -101,20 +101,21 @@ async fn nobody_overtakes_a_token_that_is_not_committed_yet() {
 async fn nobody_takes_a_lock_whose_renewal_is_not_committed_yet() {
     let store = TestStore::postgres().await;
     let one = authority(&store).await;
-    let grant = try_acquire(one.as_ref(), "a", Duration::from_secs(1)).await.unwrap();
+    let grant = try_acquire(one.as_ref(), "a", Duration::from_secs(8)).await.unwrap();
     let mut slow = postgres::connect(&store.url).await;
     sqlx::raw_sql("BEGIN").execute(&mut slow).await.unwrap();
     let renew = format!("SELECT own_ttl_ms FROM fencepost.renew_lock('a', {})", grant.token);
     let renewed: Option<i64> =
         sqlx::query_scalar(sqlx::AssertSqlSafe(renew)).fetch_one(&mut slow).await.unwrap();
-    assert_eq!(renewed, Some(1000));
+    assert_eq!(renewed, Some(8000));
     eventually("the lease ends", || async {
         one.inspect(&key("a")).await.unwrap().holder.is_none()
     })
     .await;
     let asking = ask_and_be_kept_waiting(&store.url).await;
     // So that the renewed lease has not ended as well.
-    let longer = "UPDATE fencepost.locks SET ttl_ms = 30000, expires_at = now() + interval '30 s'";
+    let longer =
+        "UPDATE fencepost.locks SET ttl_ms = 600000, expires_at = now() + interval '10 min'";
     sqlx::raw_sql(longer).execute(&mut slow).await.unwrap();
     sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
     let turn = asking.await.unwrap();

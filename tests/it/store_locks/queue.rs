@@ -93,7 +93,7 @@ on_each_store! {
         let holder = try_acquire(one.as_ref(), "a", TTL).await.unwrap();
         let cancelled = ask("a", TTL, PATIENCE);
         let gone = cancelled.gone.clone();
-        let impatient = queue_up(&one, ask("a", TTL, Duration::from_secs(3))).await;
+        let impatient = queue_up(&one, ask("a", TTL, Duration::from_secs(15))).await;
         let leaving = queue_up(&other, cancelled).await;
         let patient = queue_up(&other, ask("a", TTL, PATIENCE)).await;
 
@@ -126,7 +126,7 @@ on_each_store! {
     /// Their leases are renewed while they wait, and the holder's is not touched by that.
     async fn waiting_for_longer_than_the_lease_keeps_the_place(store: TestStore) {
         let (one, other) = (authority(&store).await, authority(&store).await);
-        let short = Duration::from_secs(4);
+        let short = Duration::from_secs(9);
         let holder = try_acquire(one.as_ref(), "a", TTL).await.unwrap();
         let first = queue_up(&other, ask("a", short, PATIENCE)).await;
         let second = queue_up(&one, ask("a", short, PATIENCE)).await;

@@ -72,7 +72,7 @@ on_each_store! {
         let (one, other) = (authority(&store).await, authority(&store).await);
         let mut watched = Watched::of(&other, "a").await;
         assert_eq!(watched.next().await, LockEvent::Released(None));
-        let lease = Duration::from_secs(4);
+        let lease = Duration::from_secs(10);
         let grant = try_acquire(one.as_ref(), "a", lease).await.unwrap();
         assert_eq!(watched.granted().await, grant.token.get());
         assert_eq!(watched.next().await, LockEvent::Expired(grant.token));
