@@ -341,12 +341,13 @@ impl Locks {
             match self.authority.release(&grant.name, grant.token).await {
                 Ok(released) => return self.held.ended(&grant.name, grant.token, released),
                 Err(error) if self.closing.is_cancelled() || Instant::now() >= end => {
-                    tracing::warn!(%error, name = ?grant.name, token = %grant.token,
+                    tracing::warn!(%error, name = grant.name.as_str(), token = grant.token.get(),
                         "a lock that nobody needs could not be released; its lease will end it");
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, name = ?grant.name, "a lock could not be released yet");
+                    let name = grant.name.as_str();
+                    tracing::debug!(%error, name, "a lock could not be released yet");
                 }
             }
             tokio::select! {

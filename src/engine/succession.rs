@@ -88,7 +88,9 @@ impl Takeover for Succession {
                 if self.authority.get().is_some() {
                     tracing::warn!(floor, "every holder must acquire again");
                 } else {
-                    tracing::error!("nobody here knows what was issued: raise the floor");
+                    tracing::error!(
+                        "which tokens were issued is not known here; run `fencepost floor raise TOKEN`"
+                    );
                 }
             }
             // Somebody else has entered it, and may not know what we have seen.

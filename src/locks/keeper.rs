@@ -40,6 +40,17 @@ pub enum Loss {
     ShuttingDown,
 }
 
+impl Loss {
+    /// As a holder is told it, and the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::NotRenewed => "not-renewed",
+            Self::ShuttingDown => "shutting-down",
+        }
+    }
+}
+
 impl Keeper {
     pub(super) fn start(locks: Locks, grant: Grant) -> Self {
         let (news, lease) = watch::channel(Lease::Until(grant.renewed + grant.ttl));
@@ -79,7 +90,8 @@ async fn keep(locks: Locks, grant: Grant, news: watch::Sender<Lease>, unwanted: 
         () = unwanted.cancelled() => None,
     };
     if let Some(loss) = loss {
-        tracing::info!(name = ?grant.name, token = %grant.token, ?loss, "a lock was lost");
+        let (name, token) = (grant.name.as_str(), grant.token.get());
+        tracing::info!(name, token, reason = loss.name(), "a lock was lost");
         // The holder hears of it before anybody else can get the lock.
         news.send_replace(Lease::Lost(loss));
     }
@@ -108,7 +120,8 @@ async fn renew_until_lost(locks: &Locks, grant: &Grant, news: &watch::Sender<Lea
             }
             Ok(Ok(None)) => return Loss::Ended,
             Ok(Err(error)) => {
-                tracing::debug!(%error, name = ?grant.name, "a lock could not be renewed yet");
+                let name = grant.name.as_str();
+                tracing::debug!(%error, name, "a lock could not be renewed yet");
                 // Several more attempts fit into what is left.
                 next = Instant::now() + pause / 5;
                 if next >= renewed + ttl {

@@ -8,8 +8,9 @@ use tracing::field;
 
 use super::{Entry, Rejection};
 use crate::{
+    auth::Identity,
     metrics::Label,
-    token::{Seq, Token},
+    token::{Key, Seq, Token},
 };
 
 /// Lines in one [`PERIOD`].
@@ -70,24 +71,25 @@ impl Lines {
     }
 }
 
-/// What a client has chosen is quoted and escaped, so that it cannot forge a line.
+/// What a client has chosen is recorded as a string: both formats of the log escape those, so that it cannot
+/// forge a line.
 fn line(entry: &Entry) {
     let Rejection { reason, decided_by, refused, mark, by_floor, caller, .. } = &entry.rejection;
     tracing::warn!(
         reason = reason.name(),
-        key = refused.key.as_ref().map(field::debug),
-        scope = refused.scope.as_ref().map(field::debug),
+        key = refused.key.as_ref().map(Key::as_str),
+        scope = refused.scope.as_ref().map(Key::as_str),
         token = refused.token.map(Token::get),
         mark = mark,
         floor = by_floor.then_some(true),
         lag = entry.rejection.lag(),
         seq = refused.seq.map(Seq::get),
-        client = caller.client.as_deref().map(field::debug),
-        identity = caller.identity.as_ref().map(|identity| field::debug(identity.as_str())),
+        client = caller.client.as_deref(),
+        identity = caller.identity.as_ref().map(Identity::as_str),
         peer = caller.peer.map(field::display),
         trace = caller.trace.map(field::display),
         decided_by = decided_by.name(),
-        overtaken_by = entry.overtaken_by.as_deref().map(field::debug),
+        overtaken_by = entry.overtaken_by.as_deref(),
         id = %entry.id,
         "a write was refused"
     );

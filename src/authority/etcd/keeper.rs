@@ -184,12 +184,23 @@ impl Worker {
         let mut due = row.epoch;
         if let Some(known) = self.known_beyond(row) {
             // A standby took over that had not heard of it all. In a new epoch that is no harm.
-            tracing::warn!(?row, ?known, "the store has forgotten how far etcd had come");
+            tracing::warn!(
+                stored_epoch = row.epoch,
+                stored_revision = row.seen.revision,
+                known_epoch = known.epoch,
+                known_revision = known.seen.revision,
+                "the store has forgotten how far etcd had come"
+            );
             due = known.epoch.saturating_add(1);
         }
         if *issued > epoch::newest(row.epoch, row.seen.revision) {
             // The lock table was the authority in between.
-            tracing::warn!(?row, issued, "tokens were issued past etcd: a new epoch begins");
+            tracing::warn!(
+                epoch = row.epoch,
+                revision = row.seen.revision,
+                issued,
+                "tokens were issued past etcd: a new epoch begins"
+            );
             let above = epoch::first(&row.seen, *issued)
                 .map_err(|error| StoreError::Unfit(error.to_string()))?;
             due = due.max(above.epoch);

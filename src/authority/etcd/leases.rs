@@ -22,6 +22,7 @@ use super::{
     spares::Spares,
     trouble::Trouble,
 };
+use crate::authority::AuthorityError;
 
 /// Entries that were given up while etcd did not answer. As long as they are in a queue, they are
 /// in somebody's way, so they are worth more than one attempt.
@@ -149,7 +150,8 @@ impl Leases {
         tokio::spawn(async move {
             while let Err(trouble) = revoke(&members, lease.id).await {
                 if Instant::now() >= over {
-                    tracing::debug!(?trouble, "an entry was left to end by itself");
+                    let error = AuthorityError::from(trouble);
+                    tracing::debug!(%error, "an entry was left to end by itself");
                     break;
                 }
                 sleep(TRY_AGAIN).await;

@@ -16,6 +16,7 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{leases::revoke, members::Members};
+use crate::authority::AuthorityError;
 
 /// How long the lease of a released lock lives on at least: meanwhile, a lock that was released can
 /// be told from one that expired.
@@ -72,7 +73,8 @@ async fn end_them(members: Arc<Members>, mut retired: mpsc::Receiver<i64>, wante
                     let members = &members;
                     async move {
                         if let Err(trouble) = revoke(members, lease).await {
-                            tracing::debug!(?trouble, "a lease is left to end by itself");
+                            let error = AuthorityError::from(trouble);
+                            tracing::debug!(%error, "a lease is left to end by itself");
                         }
                     }
                 })

@@ -36,7 +36,8 @@ pub async fn acquire(shared: &Arc<Shared>, ask: &Ask) -> Result<Turn, StoreError
         if let Some(turn) = place.take().await? {
             return Ok(turn);
         }
-        tracing::info!(name = ?ask.name, "a place in the queue was lost; waiting at its end");
+        let name = ask.name.as_str();
+        tracing::info!(name, "a place in the queue was lost; waiting at its end");
     }
 }
 

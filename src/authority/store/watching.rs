@@ -85,7 +85,8 @@ impl Watch {
                 Ok(()) => self.failing = false,
                 Err(error) => {
                     if !self.failing {
-                        tracing::warn!(%error, name = ?self.name, "a watched lock cannot be seen");
+                        let name = self.name.as_str();
+                        tracing::warn!(%error, name, "a watched lock cannot be seen");
                     }
                     self.failing = true;
                     self.look_at = Instant::now() + OFTEN;
