@@ -1,7 +1,7 @@
 -- Two roles: one owns the schema and migrates it, another serves. Run this once in the database that
 -- Fencepost is to use, as a superuser, before the first `fencepost migrate`.
 --
---     psql -d app -f roles.sql          # makes the roles; give each a password, or a certificate
+--     fencepost roles | psql -d app     # prints this, and makes the roles; give each a password, or a certificate
 --     fencepost migrate                 # as fencepost_owner
 --
 -- `fencepost migrate` runs it again by itself, as the owner: then it gives fencepost_serve its rights,

@@ -29,6 +29,7 @@ use self::{exit::Failure, tokens_in_use::TokenSettings};
 use crate::{
     api,
     settings::{Settings, Source, StoreSettings, file::SettingsFile},
+    store::postgres,
 };
 
 /// A fencing-aware storage proxy.
@@ -62,12 +63,24 @@ Exit codes:
   0 done   1 failed   64 usage   69 unavailable   73 stale: fenced off   75 lock held
   76 lock lost";
 
+const ROLES_HELP: &str = "\
+As a superuser, once, in the database that Fencepost is to use; then give each role a password:
+
+  fencepost roles | psql -d app
+  psql -d app -c '\\password fencepost_owner' -c '\\password fencepost_serve'
+
+fencepost_owner owns the schema: `migrate`, `compact` and `floor raise` run as that role. fencepost_serve
+serves, and can delete nothing. `fencepost migrate` gives it its rights, now and after every upgrade.";
+
 #[derive(Subcommand)]
 enum Cmd {
     /// Serve the HTTP API (also when no command is given)
     Serve(Box<serve::Serve>),
     /// Bring a database to this version's schema
     Migrate(migrate::Migrate),
+    /// Print the SQL script that makes the two Postgres roles, for psql
+    #[command(after_help = ROLES_HELP)]
+    Roles,
     /// Collect the marks of keys that have long been absent
     Compact(compact::Compact),
     /// Show the floor under all keys, or raise it
@@ -158,6 +171,7 @@ impl Parsed {
         match self.command {
             Cmd::Serve(serve) => serve.run(),
             Cmd::Migrate(migrate) => migrate.run(),
+            Cmd::Roles => output::print(postgres::roles::SCRIPT),
             Cmd::Compact(compact) => compact.run(),
             Cmd::Floor(floor) => floor.run(),
             Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),

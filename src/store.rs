@@ -32,7 +32,7 @@ pub use self::{
     lineage::Lineage,
     lock_table::{LockNews, LockTable},
     memory::{Memory, Recalled, Remembered, Sighting},
-    migrations::Schema,
+    migrations::{Migrated, Rights, Schema},
     outage::Outage,
 };
 use crate::{
@@ -316,7 +316,14 @@ pub trait Store: Send + Sync + 'static {
 
     async fn schema(&self) -> Result<Schema, StoreError>;
 
-    async fn migrate(&self) -> Result<(), StoreError>;
+    /// Brings the schema to this version's, and says what was done.
+    async fn migrate(&self) -> Result<Migrated, StoreError>;
+
+    /// Why a migration now would leave a schema that the role that serves cannot use, where that is another
+    /// role than this one. The text says what to run instead.
+    async fn migration_obstacle(&self) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
 
     /// The floor, and what it must not rise above as far as this database knows.
     async fn floor(&self, reading: Reading) -> Result<FloorState, StoreError>;

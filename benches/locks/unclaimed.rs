@@ -15,16 +15,16 @@ use fencepost::{
     api::{self, Api, Guarded, Public},
     authority::etcd::{EtcdAuthority, EtcdOptions},
     engine::{self, Engine, Trust},
-    fence::{Judgement, Standing, Verdict},
+    fence::{Judgement, Standing},
     finding::Finding,
     limits::{Bounds, Limits},
     locks::Locks,
     metrics::Metrics,
     server::{self, Drain},
     store::{
-        Audit, Compacted, FloorState, Listed, LockNews, LockTable, Memory, Page, Plan, Reading,
-        Recalled, Remembered, Schema, Session, Settled, Sighting, Snapshot, Store, StoreError,
-        Tokens, Unit,
+        Audit, Compacted, FloorState, Listed, LockNews, LockTable, Memory, Migrated, Page, Plan,
+        Reading, Recalled, Remembered, Schema, Session, Settled, Sighting, Snapshot, Store,
+        StoreError, Tokens, Unit,
     },
     threads::Threads,
     token::{Key, Mark},
@@ -146,8 +146,8 @@ impl Store for Nothing {
     async fn schema(&self) -> Result<Schema, StoreError> {
         Ok(Schema::Current)
     }
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
+    async fn migrate(&self) -> Result<Migrated, StoreError> {
+        not_here()
     }
     async fn floor(&self, _: Reading) -> Result<FloorState, StoreError> {
         not_here()

@@ -28,8 +28,9 @@ pub struct EtcdUrl {
 }
 
 /// No message repeats the text: it may hold a password.
-const FORMS: &str = "write it as `store`, `etcd://HOST:PORT[,HOST:PORT]`, \
-    `etcds://USER:PASSWORD@HOST:PORT` or `none`; in a password, @ and % are written %40 and %25";
+const FORMS: &str = "write it as `store`, `etcd://HOST:PORT[,HOST:PORT]`, `etcds://USER@HOST:PORT` \
+    or `none`; a password goes into --etcd-password-file, or in --authority-file into the address, with \
+    @ and % written %40 and %25";
 
 impl AuthorityUrl {
     pub fn from_file(path: &Path) -> Result<Self, String> {

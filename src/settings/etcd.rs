@@ -78,16 +78,15 @@ impl EtcdSettings {
             None => self.etcd_password.as_ref().map(|secret| Password::Known(secret.0.clone())),
         };
         let password = match (&url.password, given) {
-            (Some(_), Some(_)) => return Err(only_one("--etcd-password")),
+            (Some(_), Some(_)) => return Err(only_one("--etcd-password-file")),
             (password, given) => password.clone().map(Password::Known).or(given),
         };
         match (user, password) {
             (Some(name), Some(password)) => Ok(Some(User { name: name.clone(), password })),
             (None, None) => Ok(None),
-            (Some(_), None) => {
-                Err("the user of etcd needs a password: --etcd-password or --etcd-password-file"
-                    .into())
-            }
+            (Some(_), None) => Err("the user of etcd needs a password: --etcd-password-file, or \
+                     FENCEPOST_ETCD_PASSWORD in the environment"
+                .into()),
             (None, Some(_)) => Err("a password for etcd needs a user: --etcd-user".into()),
         }
     }

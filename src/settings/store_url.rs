@@ -68,7 +68,9 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Postgres(url));
         }
-        Err("a store is sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE".into())
+        Err("a store is sqlite:PATH or postgres://USER@HOST/DATABASE; a password goes into \
+             --store-password-file"
+            .into())
     }
 }
 

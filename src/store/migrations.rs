@@ -19,6 +19,25 @@ pub enum Schema {
     TooNew,
 }
 
+/// What a migration has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The names of the migrations that were applied, in order; none if there was nothing to do.
+    pub applied: Vec<String>,
+    pub rights: Rights,
+}
+
+/// What became of the rights of the role that serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// A file has no roles; and what a newer version has given is left alone.
+    Untouched,
+    /// They are those of this version's script.
+    Given,
+    /// The text says why not.
+    NotGiven(String),
+}
+
 /// The migrations of one kind of store.
 pub(super) struct Migrations {
     pub all: &'static Migrator,
@@ -33,6 +52,18 @@ pub(super) struct Migrations {
 impl Migrations {
     pub fn newest(&self) -> i64 {
         self.all.iter().map(|migration| migration.version).max().unwrap_or_default()
+    }
+
+    /// The names of those that a database does not have yet, in order.
+    pub fn missing(&self, applied: &[Vec<AppliedMigration>; 2]) -> Vec<String> {
+        let is_applied =
+            |version| applied.iter().flatten().any(|applied| applied.version == version);
+        let missing = self.all.iter().filter(|migration| !is_applied(migration.version));
+        missing
+            .map(|migration| {
+                format!("{:04}_{}", migration.version, migration.description.replace(' ', "_"))
+            })
+            .collect()
     }
 
     /// What has to be run, in this order: each part has a table of its own.

@@ -26,6 +26,7 @@ pub mod notices;
 pub mod objects;
 pub mod plan;
 mod reads;
+pub mod roles;
 mod rows;
 mod runs;
 mod server_identity;
@@ -59,8 +60,8 @@ use self::{
     session::{PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
-    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
-    Store, StoreError, Takeover, Tokens, migrations::Migrations,
+    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Rights,
+    Schema, Session, Store, StoreError, Takeover, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -94,6 +95,20 @@ impl PostgresStore {
     pub fn with_password_file(mut self, path: Option<PathBuf>) -> Self {
         self.connector = self.connector.with_password_file(path);
         self
+    }
+
+    /// A direct connection to a server that is new enough.
+    async fn connect_to_migrate(&self) -> Result<Connection, StoreError> {
+        let mut connection = self.connector.connect_unidentified().await?;
+        if connection.is_pooled() {
+            return Err(StoreError::Unfit(
+                "migrations need a direct connection to Postgres, and this one goes through a \
+                 transaction pooler; give --store the database's own address"
+                    .into(),
+            ));
+        }
+        fitness::check_server(&mut connection).await?;
+        Ok(connection)
     }
 
     /// A connection to a server that may be used: its floor has risen if it has taken over from another.
@@ -163,19 +178,6 @@ async fn exists(connection: &mut Connection, table: &str) -> Result<bool, sqlx::
         .await
 }
 
-/// What is new in the schema is also new to whoever serves, where the owner and the role that serves
-/// are those of the script.
-async fn give_rights(connection: &mut Connection) -> Result<(), StoreError> {
-    const ROLES: &str = include_str!("../../migrations/roles.sql");
-    const APPLIES: &str = "SELECT current_user = 'fencepost_owner'
-        AND EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') AS applies";
-    let row = sqlx::raw_sql(APPLIES).fetch_one(connection.raw()).await;
-    if row.and_then(|row| row.try_get("applies")).map_err(fitness::unanswered)? {
-        sqlx::raw_sql(ROLES).execute(connection.raw()).await.map_err(fitness::unanswered)?;
-    }
-    Ok(())
-}
-
 fn migration_failed(error: MigrateError) -> StoreError {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -237,27 +239,29 @@ impl Store for PostgresStore {
         schema(&mut self.connector.connect_unidentified().await?).await
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.connector.connect_unidentified().await?;
-        if connection.is_pooled() {
-            return Err(StoreError::Unfit(
-                "migrations need a direct connection to Postgres, and this one goes through a \
-                 transaction pooler; give --store the database's own address"
-                    .into(),
-            ));
-        }
-        fitness::check_server(&mut connection).await?;
+    async fn migrate(&self) -> Result<Migrated, StoreError> {
+        let mut connection = self.connect_to_migrate().await?;
         match schema(&mut connection).await? {
             // A newer fencepost has migrated it, and has given rights that this one does not know.
-            Schema::Ahead => return Ok(()),
+            Schema::Ahead => {
+                return Ok(Migrated { applied: Vec::new(), rights: Rights::Untouched });
+            }
             Schema::TooNew => return Err(StoreError::Unfit(fitness::TOO_NEW.into())),
             Schema::Current | Schema::Behind => {}
         }
+        let (before, _) = find_migrations(&mut connection).await.map_err(fitness::unanswered)?;
         for part in MIGRATIONS.parts() {
             // `run` would do the same, but its future is not `Send` for a borrowed connection.
             part.run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
         }
-        give_rights(&mut connection).await
+        let rights = roles::give_rights(&mut connection).await?;
+        Ok(Migrated { applied: MIGRATIONS.missing(&before), rights })
+    }
+
+    async fn migration_obstacle(&self) -> Result<Option<String>, StoreError> {
+        let mut connection = self.connect_to_migrate().await?;
+        let behind = schema(&mut connection).await? == Schema::Behind;
+        roles::obstacle(&mut connection, behind).await
     }
 
     async fn floor(&self, reading: Reading) -> Result<FloorState, StoreError> {

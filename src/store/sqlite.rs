@@ -34,8 +34,8 @@ use self::{
     audit::SqliteAudit, lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession,
 };
 use super::{
-    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
-    Store, StoreError, Tokens, migrations::Migrations,
+    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Rights,
+    Schema, Session, Store, StoreError, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -205,20 +205,25 @@ impl Store for SqliteStore {
         Ok(MIGRATIONS.schema(&applied, oldest))
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
+    async fn migrate(&self) -> Result<Migrated, StoreError> {
         let mut connection = self.open_with(self.options().create_if_missing(true)).await?;
         match self.schema().await? {
-            Schema::Ahead => return Ok(()),
+            Schema::Ahead => {
+                return Ok(Migrated { applied: Vec::new(), rights: Rights::Untouched });
+            }
             Schema::TooNew => return Err(StoreError::Unfit(too_new(&self.path))),
             Schema::Current | Schema::Behind => {}
         }
+        let [sealed, later] = MIGRATIONS.tables;
+        let before =
+            [applied(&mut connection, sealed).await?, applied(&mut connection, later).await?];
         for part in MIGRATIONS.parts() {
             // `run` would do the same, but its future is not `Send` for a borrowed connection.
             part.run_direct(None, &mut connection, false)
                 .await
                 .map_err(|error| StoreError::Unfit(format!("the migration failed: {error}")))?;
         }
-        Ok(())
+        Ok(Migrated { applied: MIGRATIONS.missing(&before), rights: Rights::Untouched })
     }
 
     /// Whoever reads sees all that was committed, and no token is drawn without its row.

@@ -313,7 +313,7 @@ async fn each_cause_of_an_outage_has_its_own_advice() {
 
     postgres::to_serve(&superuser).await;
     let found = look_at(&app, &LOCK_TABLE);
-    found.advises("schema: version", "lacks rights", "roles.sql");
+    found.advises("schema: version", "lacks rights", "fencepost roles");
     found.never_advises_to_migrate();
 
     let one = postgres::name_of(&superuser);

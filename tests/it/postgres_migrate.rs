@@ -1,14 +1,14 @@
 //! `fencepost migrate`: idempotent, safe to run twice at once, and a good neighbour.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::harness::{
-    fencepost::{Fencepost, run},
-    postgres::{self, execute, fetch},
+    fencepost::{BINARY, Fencepost, run},
+    postgres::{self, bin, execute, fetch},
 };
 
 fn migrate(url: &str) -> Output {
-    run(&["migrate", "--store", url])
+    run(&["migrate", "--one-role", "--store", url])
 }
 
 fn check(url: &str) -> Output {
@@ -116,4 +116,86 @@ async fn a_database_out_of_reach_is_not_a_failed_migration() {
     let port = crate::harness::free_port();
     let output = migrate(&format!("postgres://postgres@127.0.0.1:{port}/nowhere"));
     assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+}
+
+/// The role that serves could not use what somebody else makes.
+#[tokio::test]
+async fn a_schema_that_nobody_could_serve_is_not_made() {
+    let url = postgres::database().await;
+    let refused = run(&["migrate", "--store", &url]);
+    assert_eq!(refused.status.code(), Some(1));
+    let reason = stderr(&refused);
+    for advice in ["nothing was changed", "fencepost roles | psql", "fencepost_owner", "--one-role"]
+    {
+        assert!(reason.contains(advice), "{advice}: {reason}");
+    }
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'fencepost'";
+    assert_eq!(fetch::<i64>(&url, schemas).await, 0);
+    // One role for everything, as asked for.
+    let migrated = migrate(&url);
+    let said = String::from_utf8_lossy(&migrated.stdout).into_owned();
+    assert!(migrated.status.success(), "{}", stderr(&migrated));
+    assert!(said.contains("applied 0001_resources, 0002_locks"), "{said}");
+    assert!(said.contains("no rights were given"), "{said}");
+    Fencepost::start_as_it_is(&url, &[]).wait_until_ready().await;
+    // An upgrade by the same role needs no flag.
+    let again = run(&["migrate", "--store", &url]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to apply"));
+}
+
+/// What a superuser added to the owner's schema would be out of the owner's reach.
+#[tokio::test]
+async fn only_its_owner_migrates_a_schema() {
+    let url = postgres::database().await;
+    postgres::to_serve(&url).await;
+    let behind = "DELETE FROM fencepost.migrations
+        WHERE version = (SELECT max(version) FROM fencepost.migrations)";
+    execute(&url, behind).await;
+    let refused = run(&["migrate", "--store", &url]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("migrate as \"fencepost_owner\""), "{}", stderr(&refused));
+}
+
+/// Every command of the page, with nothing but the binary and psql.
+#[tokio::test]
+async fn the_binary_alone_is_enough_to_install_it() {
+    let cluster = postgres::Postgres::start(&[]).await;
+    let superuser = cluster.database("").await;
+    let owner = superuser.replace("postgres@", "fencepost_owner@");
+    let serve = superuser.replace("postgres@", "fencepost_serve@");
+    // The owner alone is not enough.
+    let by_hand = format!(
+        "CREATE ROLE fencepost_owner LOGIN; GRANT CREATE ON DATABASE {} TO fencepost_owner",
+        postgres::name_of(&superuser)
+    );
+    execute(&superuser, &by_hand).await;
+    let refused = run(&["migrate", "--store", &owner]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("there is no role \"fencepost_serve\""),
+        "{}",
+        stderr(&refused)
+    );
+
+    let script = format!(
+        "{BINARY} roles | {} -X -q -v ON_ERROR_STOP=1 '{superuser}'",
+        bin("psql").display()
+    );
+    let made = Command::new("bash").args(["-o", "pipefail", "-c", &script]).output().expect("bash");
+    assert!(made.status.success(), "{}", stderr(&made));
+    let migrated = run(&["migrate", "--store", &owner]);
+    assert!(migrated.status.success(), "{}", stderr(&migrated));
+    let said = String::from_utf8_lossy(&migrated.stdout).into_owned();
+    assert!(said.contains("applied 0001_resources"), "{said}");
+    assert!(said.contains("fencepost_serve has the rights"), "{said}");
+    let again = run(&["migrate", "--store", &owner]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to apply"));
+
+    let server = Fencepost::start_as_it_is(&serve, &[]);
+    server.wait_until_ready().await;
+    let created = crate::harness::http::answer(server.client().put("k", 1, "x")).await;
+    assert_eq!(created.status, 201);
+    let shown = run(&["floor", "raise", "1", "--authority", "none", "--store", &owner]);
+    assert!(shown.status.success(), "{}", stderr(&shown));
 }

@@ -190,3 +190,28 @@ fn not_of_an_etcd() {
         }
     }
 }
+
+/// What an error advises must not be refused in the next step.
+#[test]
+fn no_advice_puts_a_password_into_an_argument() {
+    let (_held, etcd_password) = file_with(SECRET);
+    for flags in [
+        &["--store", "mysql://db/app"][..],
+        &["--authority", "zookeeper://h"],
+        &["--authority", "etcd://u@h:1"],
+        &["--authority", "etcd://h:1", "--etcd-password-file", &etcd_password],
+    ] {
+        let output = run(&[&["config"], flags].concat());
+        assert_eq!(output.status.code(), Some(64), "{flags:?}");
+        let words = words(&output);
+        assert!(!words.contains("PASSWORD@"), "{words}");
+        let without_the_file = words.replace("--etcd-password-file", "");
+        assert!(!without_the_file.contains("--etcd-password"), "{words}");
+    }
+    // What it says instead is taken.
+    let advised = ["config", "--authority", "etcd://u@h:1", "--etcd-password-file", &etcd_password];
+    assert_eq!(run(&advised).status.code(), Some(0));
+    let (_held_too, password) = file_with(SECRET);
+    let advised = ["config", "--store", "postgres://u@h/d", "--store-password-file", &password];
+    assert_eq!(run(&advised).status.code(), Some(0));
+}

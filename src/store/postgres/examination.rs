@@ -139,7 +139,7 @@ fn cannot_connect(error: &StoreError) -> Finding {
 fn unexamined(subject: Subject, error: &StoreError) -> Finding {
     let says = error.to_string();
     if says.contains("permission denied") {
-        let hint = "as the owner, grant the role of --store its rights (migrations/roles.sql)";
+        let hint = "as the owner, grant the role of --store its rights, as in the script of `fencepost roles`";
         return Finding::bad(subject, format!("this role lacks rights: {says}"), hint);
     }
     Finding::bad(subject, says, "see the log of Postgres, and look again")
@@ -328,7 +328,7 @@ async fn guards_and_rights(
         Finding::bad(
             Subject::Needed,
             format!("this role lacks {}", missing.join(", ")),
-            "run migrations/roles.sql again, or grant it as the owner of the schema",
+            "run `fencepost migrate` as fencepost_owner, or grant it as the owner of the schema",
         )
     };
     let role = sqlx::raw_sql(EXCESS).fetch_one(connection.raw()).await.map_err(unanswered)?;
@@ -337,7 +337,7 @@ async fn guards_and_rights(
         Finding::doubtful(
             Subject::Excess,
             format!("the role {name} could delete rows, or change the tables"),
-            "serve as a role that cannot (migrations/roles.sql), and keep the owner for migrations",
+            "serve as a role that cannot (see `fencepost roles`), and keep the owner for migrations",
         )
     } else {
         Finding::good(Subject::Excess, format!("the role {name} can delete nothing"))

@@ -15,8 +15,8 @@ use crate::{
     finding::Finding,
     rejections::{Entry, Filter, Id},
     store::{
-        Audit, Compacted, FloorState, LockNews, LockTable, Memory, Plan, Reading, Schema, Session,
-        Store, StoreError, Tokens,
+        Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Schema,
+        Session, Store, StoreError, Tokens,
     },
 };
 
@@ -234,7 +234,7 @@ impl Store for Table {
         no_part_of_it()
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
+    async fn migrate(&self) -> Result<Migrated, StoreError> {
         no_part_of_it()
     }
 
