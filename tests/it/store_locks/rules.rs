@@ -155,7 +155,8 @@ on_each_store! {
         for name in ["long dead", "just dead", "alive"] {
             try_acquire(one.as_ref(), name, TTL).await.unwrap();
         }
-        for (name, seconds) in [("long dead", 120), ("just dead", 40)] {
+        for (name, dead_for) in [("long dead", 90), ("just dead", 10)] {
+            let seconds = TTL.as_secs() + dead_for;
             let earlier = if store.is_postgres() {
                 format!("expires_at - interval '{seconds} s'")
             } else {
