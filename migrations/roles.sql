@@ -15,14 +15,17 @@ DO $$
 BEGIN
     -- Else whoever may create functions in `public` could have theirs run as whoever runs this.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    -- Two who run it at once take turns.
-    PERFORM pg_advisory_xact_lock(1718511987, 65);
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_owner') THEN
-        CREATE ROLE fencepost_owner LOGIN;
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') THEN
-        CREATE ROLE fencepost_serve LOGIN;
-    END IF;
+    -- Two who run it at once may both want to make them.
+    BEGIN
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_owner') THEN
+            CREATE ROLE fencepost_owner LOGIN;
+        END IF;
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') THEN
+            CREATE ROLE fencepost_serve LOGIN;
+        END IF;
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN
+        RAISE EXCEPTION 'somebody else is making the roles; run this again';
+    END;
     -- The owner makes the schema by itself.
     IF NOT has_database_privilege('fencepost_owner', current_database(), 'CREATE') THEN
         EXECUTE format('GRANT CREATE ON DATABASE %I TO fencepost_owner', current_database());
@@ -32,6 +35,8 @@ BEGIN
         RETURN;
     END IF;
 
+    -- Two who run it at once take turns. (Not by an advisory lock: every role of the database can hold one.)
+    LOCK TABLE fencepost.compatibility IN SHARE ROW EXCLUSIVE MODE;
     REVOKE ALL ON SCHEMA fencepost FROM PUBLIC, fencepost_serve;
     REVOKE ALL ON ALL TABLES IN SCHEMA fencepost FROM PUBLIC, fencepost_serve;
     REVOKE ALL ON ALL SEQUENCES IN SCHEMA fencepost FROM PUBLIC, fencepost_serve;
@@ -48,7 +53,7 @@ BEGIN
         fencepost.leave_queue, fencepost.renew_lock, fencepost.release_lock, fencepost.adopt_tokens,
         fencepost.ms_between, fencepost.sweep_locks, fencepost.drop_rejections,
         fencepost.lineage_here, fencepost.read_lineage, fencepost.expect_lineage, fencepost.take_over,
-        fencepost.identify, fencepost.expect_incarnation
+        fencepost.identify, fencepost.expect_incarnation, fencepost.server_here, fencepost.commit_after_standbys
         TO fencepost_serve;
 END
 $$;

@@ -70,6 +70,7 @@ pub enum Subject {
     Sync,
     Commit,
     Standbys,
+    Failover,
     Needed,
     Excess,
     Pooler,
@@ -91,7 +92,7 @@ pub struct Place {
 }
 
 impl Subject {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Settings,
         Self::Password,
         Self::Encryption,
@@ -111,6 +112,7 @@ impl Subject {
         Self::Sync,
         Self::Commit,
         Self::Standbys,
+        Self::Failover,
         Self::Needed,
         Self::Excess,
         Self::Pooler,
@@ -146,6 +148,7 @@ impl Subject {
             Self::Standbys => {
                 ("durability", "standbys", "docs/postgres.md#what-a-failover-can-lose")
             }
+            Self::Failover => ("durability", "failover", "docs/postgres.md#managed-services"),
             Self::Needed => ("permissions", "enough", "docs/postgres.md#roles"),
             Self::Excess => ("permissions", "no more", "docs/postgres.md#roles"),
             Self::Pooler => ("pooler", "direct", "docs/postgres.md#pgbouncer"),

@@ -5,6 +5,7 @@
 
 mod acquiring;
 mod examination;
+mod looks;
 mod newest;
 mod news;
 mod tables;

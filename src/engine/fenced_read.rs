@@ -1,7 +1,8 @@
 //! Fenced reads that have nothing to claim.
 //!
 //! A fenced read claims, then reads. But a mark never falls: where those of its key and its scope are known to
-//! have reached its token, there is nothing left to claim, and it is a read like any other. It need not wait
+//! have reached its token, on the synchronous standbys too, there is nothing left to claim, and it is a read like any other.
+//! (That a read has shown the mark is not enough: its commit may still wait for a standby.) It need not wait
 //! for the writes, nor they for it. Whether a newer holder has come meanwhile is seen in what was read.
 //!
 //! It says nothing of what its connection is used for: those who read under a token mostly write, too.

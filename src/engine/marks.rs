@@ -33,8 +33,11 @@ pub struct Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     mark: Mark,
-    /// A token that a holder of this key has been seen with, as opposed to the floor.
-    reached: i64,
+    /// The highest token that a holder was seen with on this key. The mark is above it where the floor is.
+    own: i64,
+    /// A token that this process knows to be committed on this key, on the synchronous standbys too: a store has said
+    /// so of a unit that was applied. What a read or a refusal shows may still be on its way there.
+    confirmed: i64,
     /// Not known of a key that has been met only as the scope of others.
     value: Option<LastValue>,
 }
@@ -51,7 +54,7 @@ struct LastValue {
 impl Known {
     /// No holder has been seen with a mark as high as this one, so it is the floor.
     fn is_at_the_floor(&self) -> bool {
-        self.reached < self.mark.token
+        self.own < self.mark.token
     }
 }
 
@@ -61,7 +64,7 @@ struct ByBytes;
 impl Weighter<Key, Known> for ByBytes {
     fn weight(&self, key: &Key, _: &Known) -> u64 {
         // The name with its counters, the entry, and the cache's own bookkeeping.
-        const ENTRY_BYTES: u64 = 144;
+        const ENTRY_BYTES: u64 = 152;
         key.as_str().len() as u64 + ENTRY_BYTES
     }
 }
@@ -91,15 +94,15 @@ impl Marks {
         let mark = key.mark.max(floor);
         let standing = Standing { mark, version, present, created: false, digest: None };
         let verdict = Verdict::Refused(Refusal::Stale);
-        let reached = key.reached.max(scope.map_or(0, |scope| scope.reached));
-        let by_floor = reached < guard.token;
-        let judgement = Judgement { verdict, key: standing, guard, own: key.reached, by_floor };
+        let own = key.own.max(scope.map_or(0, |scope| scope.own));
+        let by_floor = own < guard.token;
+        let judgement = Judgement { verdict, key: standing, guard, own: key.own, by_floor };
         Some(Settled::Refused { index: 0, judgement })
     }
 
-    /// Whether a holder with `token`, or a newer one, is known to have been seen on this key.
+    /// Whether a holder with `token`, or a newer one, is known to have been seen on this key, whatever server takes over.
     pub fn has_reached(&self, key: &Key, token: Token) -> bool {
-        self.known.get(key).is_some_and(|known| known.reached >= token.get())
+        self.known.get(key).is_some_and(|known| known.confirmed >= token.get())
     }
 
     /// The highest token that this process has seen a holder with. Nobody issues those from 2^62 on,
@@ -128,45 +131,54 @@ impl Marks {
     pub fn learn_from_read(&self, key: &Key, snapshot: &Snapshot) {
         // Reading what nobody has written must not crowd out the rest.
         if snapshot.standing.mark > Mark::UNSEEN {
-            self.raise(key, &snapshot.standing, snapshot.own);
+            self.raise(key, &snapshot.standing, snapshot.own, 0);
         }
     }
 
     /// Whether the mark of its guard has risen with the write.
     fn learn_one(&self, write: &Write, judgement: &Judgement) -> bool {
         let passed = judgement.passed_the_fence();
-        let key_rose = self.raise(&write.key, &judgement.key, judgement.own);
+        let applied = !matches!(judgement.verdict, Verdict::Refused(_));
+        let confirmed = if applied { judgement.key.mark.token } else { 0 };
+        let key_rose = self.raise(&write.key, &judgement.key, judgement.own, confirmed);
         let Some(scope) = &write.scope else { return passed && key_rose };
         if passed {
-            return self.raise_mark(scope, Mark::at(write.token, None), write.token.get());
+            let own = write.token.get();
+            let confirmed = if applied { own } else { 0 };
+            return self.raise_mark(scope, Mark::at(write.token, None), own, confirmed);
         }
         if judgement.guard > judgement.key.mark {
             // The key's mark is not below the floor. What is above it can only be the scope's own.
-            self.raise_mark(scope, judgement.guard, judgement.guard.token);
+            self.raise_mark(scope, judgement.guard, judgement.guard.token, 0);
         }
         false
     }
 
-    fn raise(&self, key: &Key, standing: &Standing, reached: i64) -> bool {
-        let Standing { mark, version, present, .. } = *standing;
-        let value = LastValue { at: mark, version, present };
-        self.raise_to(key, Known { mark, reached, value: Some(value) })
+    fn note_highest(&self, token: i64) {
+        if token < NOBODY_ISSUES && token > self.highest.load(Ordering::Relaxed) {
+            self.highest.fetch_max(token, Ordering::Relaxed);
+        }
     }
 
-    fn raise_mark(&self, key: &Key, mark: Mark, reached: i64) -> bool {
-        self.raise_to(key, Known { mark, reached, value: None })
+    fn raise(&self, key: &Key, standing: &Standing, own: i64, confirmed: i64) -> bool {
+        let Standing { mark, version, present, .. } = *standing;
+        let value = LastValue { at: mark, version, present };
+        self.raise_to(key, Known { mark, own, confirmed, value: Some(value) })
+    }
+
+    fn raise_mark(&self, key: &Key, mark: Mark, own: i64, confirmed: i64) -> bool {
+        self.raise_to(key, Known { mark, own, confirmed, value: None })
     }
 
     /// An atomic maximum: an answer that arrives late cannot replace a newer one. Returns whether the
     /// token of a mark that was known has risen.
     fn raise_to(&self, key: &Key, news: Known) -> bool {
-        if news.reached < NOBODY_ISSUES && news.reached > self.highest.load(Ordering::Relaxed) {
-            self.highest.fetch_max(news.reached, Ordering::Relaxed);
-        }
+        self.note_highest(news.own);
         let raise = |_: &Key, known: &mut Known| {
             let rose = known.mark.token < news.mark.token;
             known.mark = known.mark.max(news.mark);
-            known.reached = known.reached.max(news.reached);
+            known.own = known.own.max(news.own);
+            known.confirmed = known.confirmed.max(news.confirmed);
             known.value = known.value.max(news.value);
             EntryAction::Retain(rose)
         };
@@ -194,7 +206,7 @@ mod tests {
 
     fn learn(marks: &Marks, key: &str, token: i64) {
         let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-        marks.raise(&Key::new(key).unwrap(), &standing, token);
+        marks.raise(&Key::new(key).unwrap(), &standing, token, token);
     }
 
     #[test]
@@ -219,7 +231,7 @@ mod tests {
     fn a_key_that_is_known_only_as_a_scope_guards_others_but_is_left_to_the_store() {
         let marks = Marks::new(ByteSize::mib(1));
         let scope = Key::new("lock").unwrap();
-        marks.raise_mark(&scope, Mark { token: 7, seq: 0 }, 0);
+        marks.raise_mark(&scope, Mark { token: 7, seq: 0 }, 0, 0);
         assert_eq!(marks.refuse(&claim("lock", 6)), None);
         learn(&marks, "k", 1);
         let mut write = Write::claim(Key::new("k").unwrap(), Token::new(6).unwrap());

@@ -120,17 +120,13 @@ pub trait LockTable: Send {
     }
 }
 
-/// What a database says by itself.
+/// What a database says by itself. Anyone who can connect to it may have said it, so it is only a reason to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The row with this lease is the first now.
-    Turn {
-        lease: String,
-    },
-    Event {
-        name: Key,
-        event: LockEvent,
-    },
+    /// The row with this lease may be the first now.
+    Turn { lease: String },
+    /// This lock may have another holder now, or none.
+    Changed { name: Key },
 }
 
 /// A connection that only listens. After an error it is of no further use.
@@ -139,8 +135,8 @@ pub trait LockNews: Send {
     /// Nothing is lost when this is dropped before it has answered.
     async fn next(&mut self) -> Result<News, StoreError>;
 
-    /// When this has returned, whatever happens to the lock is told.
-    async fn watch(&mut self, name: &Key) -> Result<(), StoreError>;
+    /// When this has returned `true`, whatever happens to the lock is told. `false`: it cannot be arranged for now.
+    async fn watch(&mut self, name: &Key) -> Result<bool, StoreError>;
 
     async fn watch_nothing(&mut self) -> Result<(), StoreError>;
 }

@@ -40,7 +40,7 @@ use std::{
     path::PathBuf,
     str::FromStr,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -64,6 +64,9 @@ use super::{
     Schema, Session, Store, StoreError, Takeover, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
+
+/// How long to wait for somebody else who migrates.
+const MIGRATION_PATIENCE: Duration = Duration::from_secs(5);
 
 static SHIPPED: Migrator = sqlx::migrate!("migrations/postgres");
 
@@ -178,6 +181,26 @@ async fn exists(connection: &mut Connection, table: &str) -> Result<bool, sqlx::
         .await
 }
 
+/// Two who migrate at once take turns. If the lock cannot be had for long, another role may be holding it: then this one
+/// goes on without. Every migration is a transaction that enters itself in a table, so of two at once one fails, whole.
+async fn take_turns(connection: &mut Connection) -> Result<(), StoreError> {
+    const TRY: &str = "SELECT pg_try_advisory_lock(1718511987, 66) AS locked";
+    let begun = Instant::now();
+    loop {
+        let row = sqlx::raw_sql(TRY).fetch_one(connection.raw()).await;
+        if row.and_then(|row| row.try_get("locked")).map_err(fitness::unanswered)? {
+            return Ok(());
+        }
+        if begun.elapsed() > MIGRATION_PATIENCE {
+            tracing::warn!(
+                "another session holds the advisory lock of migrations; migrating without it"
+            );
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 fn migration_failed(error: MigrateError) -> StoreError {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -247,10 +270,16 @@ impl Store for PostgresStore {
                 return Ok(Migrated { applied: Vec::new(), rights: Rights::Untouched });
             }
             Schema::TooNew => return Err(StoreError::Unfit(fitness::TOO_NEW.into())),
-            Schema::Current | Schema::Behind => {}
+            Schema::Current => {
+                let rights = roles::give_rights(&mut connection).await?;
+                return Ok(Migrated { applied: Vec::new(), rights });
+            }
+            Schema::Behind => take_turns(&mut connection).await?,
         }
         let (before, _) = find_migrations(&mut connection).await.map_err(fitness::unanswered)?;
-        for part in MIGRATIONS.parts() {
+        for mut part in MIGRATIONS.parts() {
+            // It would wait for an advisory lock, which any role of the database can hold for ever.
+            part.set_locking(false);
             // `run` would do the same, but its future is not `Send` for a borrowed connection.
             part.run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
         }

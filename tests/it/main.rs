@@ -21,6 +21,8 @@
 //! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
 //! | etcd goes backwards, and tokens with it | `etcd_epochs` |
 //! | a standby takes over that lacks the last marks | `postgres_failover` |
+//! | what only the primary has is acknowledged; a warning that says so is lost | `postgres_standby_waits` |
+//! | another role of the database forges notifications, or holds locks for ever | `store_locks::strangers` |
 //! | the old primary lives on; two heirs of one ancestor; a restored dump | `postgres_takeover` |
 //! | a lost member or leader loses locks, or a lost quorum goes unnoticed | `etcd_cluster` |
 //! | somebody gets in past the check of who they are, or touches what is not theirs | `auth` |
@@ -79,10 +81,12 @@ mod postgres_failover;
 mod postgres_faults;
 mod postgres_fitness;
 mod postgres_links;
+mod postgres_managed;
 mod postgres_migrate;
 mod postgres_pooler;
 mod postgres_roles;
 mod postgres_settings;
+mod postgres_standby_waits;
 mod postgres_takeover;
 mod preconditions;
 mod probes;

@@ -8,70 +8,13 @@ use serde_json::json;
 
 use crate::harness::{
     PATIENCE,
-    chaos_proxy::{ChaosProxy, Weather},
-    etcd, eventually,
+    chaos_proxy::Weather,
+    etcd,
     fencepost::{Fencepost, run},
     http::{Answer, Client, answer},
+    pair::Pair,
     pgbouncer::Pgbouncer,
-    postgres::{self, Postgres, execute, fetch},
 };
-
-/// A primary, a standby that follows it, and the way to whichever of them serves.
-struct Pair {
-    primary: Postgres,
-    standby: Postgres,
-    replication: ChaosProxy,
-    way: ChaosProxy,
-    url: String,
-    database: String,
-}
-
-impl Pair {
-    async fn start() -> Self {
-        let primary = Postgres::start(&["fsync=off"]).await;
-        let url = primary.database("").await;
-        let replication = ChaosProxy::before(primary.port()).await;
-        let standby = Postgres::standby(replication.port(), &["fsync=off"]).await;
-        let way = ChaosProxy::before(primary.port()).await;
-        let url_by_way = way.reroute(&url, primary.port());
-        let database = postgres::name_of(&url).to_owned();
-        Self { primary, standby, replication, way, url: url_by_way, database }
-    }
-
-    async fn synchronously(self) -> Self {
-        let url = self.primary.url("postgres");
-        execute(&url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'").await;
-        execute(&url, "SELECT pg_reload_conf()").await;
-        eventually("it is synchronous", || async {
-            let sql = "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')";
-            fetch(&url, sql).await
-        })
-        .await;
-        self
-    }
-
-    /// Until the standby has heard of everything so far.
-    async fn wait_until_replicated(&self) {
-        let written: String =
-            fetch(&self.primary.url("postgres"), "SELECT pg_current_wal_flush_lsn()::text").await;
-        let heard = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
-        eventually("the standby has caught up", || async {
-            fetch(&self.standby.url("postgres"), &heard).await
-        })
-        .await;
-    }
-
-    async fn fail_over(&mut self) {
-        self.primary.stop("immediate").await;
-        self.standby.promote().await;
-        self.way.retarget(self.standby.port());
-    }
-
-    async fn floor(&self) -> i64 {
-        let url = self.standby.url(&self.database);
-        fetch(&url, "SELECT token FROM fencepost.floor").await
-    }
-}
 
 /// Again, for as long as it fails or nobody knows: a server has just died.
 async fn insist(request: RequestBuilder) -> Answer {
@@ -229,36 +172,4 @@ async fn what_was_acknowledged_survives_on_a_synchronous_standby() {
     // Nobody can tell from the outside that nothing was lost, so this holder must acquire again too.
     let refused = insist(client.put("key-0", token, "later")).await;
     assert_eq!((refused.status, refused.problem().as_str()), (409, "stale-token"));
-}
-
-/// Postgres reports success for a commit that only the primary has. Nobody is told that it is safe.
-#[tokio::test]
-async fn a_cancelled_wait_for_a_standby_is_an_unknown_outcome() {
-    let pair = Pair::start().await.synchronously().await;
-    let server = Fencepost::start(&pair.url, &["--authority", "none", "--log", "info,sqlx=off"]);
-    server.wait_until_ready().await;
-    let client = server.client();
-    assert_eq!(answer(client.put("key", 1, "before")).await.status, 201);
-    pair.replication.set(Weather::Cut);
-    let write = || answer(client.put("key", 1, "alone").header("X-Fencing-Seq", 1));
-    // Whoever repeats it is told no more: the commit is still on the primary alone.
-    for _ in 0..2 {
-        let write = tokio::spawn(write());
-        cancel_a_wait(&pair).await;
-        let answer = write.await.expect("an answer");
-        assert_eq!((answer.status, answer.problem().as_str()), (504, "outcome-unknown"));
-    }
-    pair.replication.set(Weather::Fair);
-    let replay = write().await;
-    assert_eq!((replay.status, replay.header("x-fencing-replay")), (200, Some("true")));
-}
-
-async fn cancel_a_wait(pair: &Pair) {
-    let url = pair.primary.url("postgres");
-    eventually("a commit waits for the standby", || async {
-        let sql = "SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity
-                   WHERE wait_event = 'SyncRep' AND application_name = 'fencepost'";
-        fetch(&url, sql).await
-    })
-    .await;
 }

@@ -6,6 +6,7 @@ mod postgres;
 mod queue;
 mod rules;
 mod stragglers;
+mod strangers;
 mod table;
 mod watching;
 

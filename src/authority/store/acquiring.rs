@@ -22,6 +22,10 @@ use crate::{
 /// The pause before the lock table is asked again after it failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(200);
 
+/// The pause before a waiter that was woken although it was not its turn can be woken again. Any role of the database
+/// can wake it, and every look costs a commit.
+const AFTER_A_FALSE_WORD: Duration = Duration::from_millis(100);
+
 /// How long a lost change may take to arrive at the database all the same: it waits there no longer
 /// for the queue.
 const STRAGGLERS_ARRIVE_WITHIN: Duration = Duration::from_secs(8);
@@ -79,9 +83,14 @@ impl PlaceInQueue<'_> {
     }
 
     async fn wait(&self, token: Token, mut look_at: Instant) -> Result<Option<Turn>, StoreError> {
+        let mut wakeable_from = Instant::now();
         loop {
+            let woken = async {
+                sleep_until(wakeable_from).await;
+                self.waiting.woken().await;
+            };
             tokio::select! {
-                () = self.waiting.woken() => {}
+                () = woken => {}
                 () = sleep_until(look_at) => {}
                 () = sleep_until(self.ask.until) => {}
                 () = self.ask.gone.cancelled() => {}
@@ -94,6 +103,7 @@ impl PlaceInQueue<'_> {
                 Ok(Some(Place::Holds)) => return Ok(Some(self.grant(token, asked))),
                 Ok(Some(Place::Waits { lease, ahead })) => {
                     look_at = asked + until_next_look(lease, ahead);
+                    wakeable_from = asked + AFTER_A_FALSE_WORD;
                 }
                 Ok(None) => return Ok(None),
                 // Whatever came of it, it can be asked again: the row is ours.

@@ -1,12 +1,12 @@
 //! What others did to the locks, brought to those in this process whom it concerns.
 //!
-//! Where the database speaks up by itself, its words are passed on. Where it does not, or cannot be
+//! Where the database speaks up by itself, that is a reason to look (`looks.rs`). Where it does not, or cannot be
 //! heard for now, one question at a time asks for all who wait here. A word that is lost costs time,
 //! never more: those who wait look again before their leases end.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::{Shared, watchers::Word};
+use super::{Shared, looks::Looks, watchers::Word};
 use crate::{
     store::{
         StoreError,
@@ -16,6 +16,9 @@ use crate::{
 };
 
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
+
+/// Between attempts to have every change told.
+const BETWEEN_COVERS: Duration = Duration::from_secs(1);
 
 /// Questions after which listening is tried again.
 const QUESTIONS: usize = 4;
@@ -56,46 +59,68 @@ async fn somebody_cares(shared: &Shared) {
 
 /// Ends when the words do.
 async fn relay(shared: &Shared, mut news: Box<dyn LockNews>) -> Result<(), StoreError> {
+    let looks = Looks::default();
+    tokio::select! {
+        ended = pass_on(shared, news.as_mut(), &looks) => ended,
+        never = looks.carry_out(shared) => match never {},
+    }
+}
+
+async fn pass_on(
+    shared: &Shared,
+    news: &mut dyn LockNews,
+    looks: &Looks,
+) -> Result<(), StoreError> {
     let mut covered = HashSet::new();
-    cover(shared, news.as_mut(), &mut covered).await?;
+    let mut all_covered = cover(shared, news, &mut covered).await?;
     // What was said before we listened was said to nobody.
     shared.turns.wake_all();
     loop {
         tokio::select! {
             word = news.next() => match word? {
                 News::Turn { lease } => shared.turns.wake(&lease),
-                News::Event { name, event } => {
-                    if shared.watchers.is_empty() {
+                News::Changed { name } => {
+                    if shared.watchers.has(&name) {
+                        looks.ask_for(name);
+                    } else if shared.watchers.is_empty() && !covered.is_empty() {
                         news.watch_nothing().await?;
                         covered.clear();
-                        cover(shared, news.as_mut(), &mut covered).await?;
+                        all_covered = cover(shared, news, &mut covered).await?;
                     }
-                    shared.watchers.tell(&name, Word::Happened(event));
                 }
             },
             () = shared.watchers.somebody_came() => {
-                cover(shared, news.as_mut(), &mut covered).await?;
+                all_covered = cover(shared, news, &mut covered).await?;
+            }
+            () = tokio::time::sleep(BETWEEN_COVERS), if !all_covered => {
+                all_covered = cover(shared, news, &mut covered).await?;
             }
         }
     }
 }
 
+/// Has every change of the locks that are watched here told, where that can be arranged: whether it was for all.
 async fn cover(
     shared: &Shared,
     news: &mut dyn LockNews,
     covered: &mut HashSet<Key>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let names: HashSet<Key> = shared.watchers.names().into_iter().collect();
     covered.retain(|name| names.contains(name));
+    let mut all = true;
     for name in names {
         if !covered.contains(&name) {
-            news.watch(&name).await?;
+            if !news.watch(&name).await? {
+                // Another role holds what it takes. Those who watch go on looking often, as they do until they are covered.
+                all = false;
+                continue;
+            }
             covered.insert(name.clone());
         }
         // To all who watch it: some may have come since.
         shared.watchers.tell(&name, Word::Covered);
     }
-    Ok(())
+    Ok(all)
 }
 
 async fn ask(shared: &Shared) {

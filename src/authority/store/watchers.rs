@@ -5,9 +5,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{Notify, broadcast};
+use tokio::{
+    sync::{Notify, broadcast},
+    time::Instant,
+};
 
-use crate::{authority::LockEvent, token::Key};
+use crate::{
+    authority::{LockEvent, LockState},
+    token::Key,
+};
 
 /// How far somebody who watches may fall behind. Further, and it looks at the state again.
 const BACKLOG: usize = 64;
@@ -15,11 +21,21 @@ const BACKLOG: usize = 64;
 /// What somebody who watches is told.
 #[derive(Clone, Debug)]
 pub enum Word {
+    /// By the lock table itself, in this process.
     Happened(LockEvent),
+    Seen(LockLook),
     /// From here on, everything that happens is told.
     Covered,
     /// From here on, something may happen without a word.
     Uncovered,
+}
+
+/// What the lock table answered, and when.
+#[derive(Clone, Debug)]
+pub struct LockLook {
+    pub state: LockState,
+    pub asked: Instant,
+    pub answered: Instant,
 }
 
 #[derive(Default)]
@@ -61,6 +77,10 @@ impl Watchers {
 
     pub fn names(&self) -> Vec<Key> {
         self.lock().keys().cloned().collect()
+    }
+
+    pub fn has(&self, name: &Key) -> bool {
+        self.lock().contains_key(name)
     }
 
     pub fn is_empty(&self) -> bool {

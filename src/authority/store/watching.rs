@@ -1,8 +1,8 @@
 //! What happens to one lock, as a stream that begins with its state.
 //!
-//! Words come from the database, or from this process; between them the state is looked at: often
-//! where words may be missing, and when a lease ends, since the dead do not speak. Tokens rise, so a
-//! word that is older than what was seen is known by its token.
+//! The state is looked at whenever the database says that it may have changed (`looks.rs`); often where such a word may be
+//! missing; and when a lease ends, since nothing is said then. What is told follows from what was seen. Changes that follow
+//! each other faster than looks are told as one: the last holder before, and the one now.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Shared,
-    watchers::{Watcher, Word},
+    watchers::{LockLook, Watcher, Word},
 };
 use crate::{
     authority::{Holder, LockEvent, LockState},
@@ -35,6 +35,7 @@ pub async fn watch(
         shared: shared.clone(),
         covered: false,
         seen: Seen::default(),
+        seen_at: Instant::now(),
         look_at: Instant::now(),
         failing: false,
     };
@@ -55,6 +56,8 @@ struct Watch {
     shared: Arc<Shared>,
     covered: bool,
     seen: Seen,
+    /// When the last answer that was taken in had arrived.
+    seen_at: Instant,
     look_at: Instant,
     failing: bool,
 }
@@ -74,10 +77,16 @@ impl Watch {
                         self.plan();
                         continue;
                     }
+                    Some(Word::Seen(look)) if look.asked >= self.seen_at => {
+                        self.take_in(look);
+                        continue;
+                    }
                     Some(Word::Covered) if self.covered => continue,
                     Some(Word::Covered) => self.covered = true,
                     Some(Word::Uncovered) => self.covered = false,
-                    None => {}
+                    // Too much has happened to be told; or it was asked while another question was on its way, so the
+                    // answer may be older.
+                    Some(Word::Seen(_)) | None => {}
                 },
                 () = sleep_until(self.look_at) => {}
             }
@@ -98,9 +107,14 @@ impl Watch {
     async fn look(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let state = self.shared.inspect(self.name.clone()).await?;
-        self.seen.state(state, asked);
-        self.plan();
+        self.take_in(LockLook { state, asked, answered: Instant::now() });
         Ok(())
+    }
+
+    fn take_in(&mut self, look: LockLook) {
+        self.seen.state(look.state, look.asked);
+        self.seen_at = look.answered;
+        self.plan();
     }
 
     fn plan(&mut self) {

@@ -19,14 +19,14 @@ proptest! {
         let key = Key::new("k").unwrap();
         let (forward, backward) = (Marks::new(ByteSize::mib(1)), Marks::new(ByteSize::mib(1)));
         for (token, seq, version) in &news {
-            forward.raise(&key, &standing(*token, *seq, *version), *token);
+            forward.raise(&key, &standing(*token, *seq, *version), *token, *token);
         }
         let mut others = news.clone();
         others.reverse();
         let place = shuffled.index(others.len());
         others.rotate_left(place);
         for (token, seq, version) in &others {
-            backward.raise(&key, &standing(*token, *seq, *version), *token);
+            backward.raise(&key, &standing(*token, *seq, *version), *token, *token);
         }
         prop_assert_eq!(forward.known.get(&key), backward.known.get(&key));
         let highest = news.iter().map(|(token, ..)| *token).max().unwrap();

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     connection::{Connection, maybe_applied, not_applied},
+    notices,
     session::{DEADLINE, surely, within},
 };
 use crate::{
@@ -111,7 +112,9 @@ impl Audit for PostgresAudit {
     async fn append(&mut self, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
         let rows: Vec<Row> = entries.iter().map(|entry| Row::of(entry)).collect();
         let rows = serde_json::to_string(&rows).map_err(StoreError::unavailable)?;
-        let appended = within(DEADLINE, self.append_now(&rows)).await;
+        let appending = within(DEADLINE, self.append_now(&rows));
+        let (appended, warned) = notices::listening(appending).await;
+        let appended = self.connection.unless_only_here(appended, warned).await;
         self.connection.unknown_if_deposed(appended)
     }
 

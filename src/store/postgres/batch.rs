@@ -7,16 +7,37 @@ pub struct Batch<'a> {
     answers: Vec<Option<Result<Settled, StoreError>>>,
     /// Units that a statement which commits has been sent for, and has not been answered yet.
     in_flight: Vec<usize>,
+    /// Units that were answered by what other sessions have committed. Those may still wait for a standby.
+    unconfirmed: Vec<usize>,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(units: &'a [Unit]) -> Self {
-        Self { units, answers: units.iter().map(|_| None).collect(), in_flight: Vec::new() }
+        let answers = units.iter().map(|_| None).collect();
+        Self { units, answers, in_flight: Vec::new(), unconfirmed: Vec::new() }
     }
 
     pub fn answer(&mut self, place: usize, answer: Result<Settled, StoreError>) {
         debug_assert!(self.answers[place].is_none(), "a unit is answered once");
         self.answers[place] = Some(answer);
+    }
+
+    /// Answers a unit that has changed nothing, by what was seen.
+    pub fn answer_as_seen(&mut self, place: usize, settled: Settled) {
+        if let Settled::Applied { .. } = settled {
+            self.unconfirmed.push(place);
+        }
+        self.answer(place, Ok(settled));
+    }
+
+    /// Something was committed by this session. That has waited for everything that was committed before.
+    pub fn committed(&mut self) {
+        self.unconfirmed.clear();
+    }
+
+    /// Takes those that were answered by what other sessions have committed, and by nothing since.
+    pub fn take_unconfirmed(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.unconfirmed)
     }
 
     pub fn is_answered(&self, place: usize) -> bool {
@@ -62,6 +83,7 @@ impl<'a> Batch<'a> {
 mod tests {
     use super::*;
     use crate::{
+        fence::{Judgement, Refusal, Standing, Verdict, Verdict::Refused},
         store::postgres::session::surely,
         token::{Key, Token},
         write::Write,
@@ -71,6 +93,11 @@ mod tests {
         let claim = |number| Key::new(&format!("key/{number}")).unwrap();
         let token = Token::new(1).unwrap();
         (0..count).map(|number| Unit::single(Write::claim(claim(number), token))).collect()
+    }
+
+    fn judged(verdict: Verdict) -> Judgement {
+        let key = Standing::default();
+        Judgement { verdict, ..Judgement::accepted(key) }
     }
 
     fn lost() -> Result<(), StoreError> {
@@ -117,6 +144,22 @@ mod tests {
         batch.depart([0, 1]);
         batch.landed();
         assert_eq!(answers(batch, lost()), "NN");
+    }
+
+    #[test]
+    fn what_was_seen_is_confirmed_by_a_later_commit() {
+        let units = units(2);
+        let refused = Settled::Refused { index: 0, judgement: judged(Refused(Refusal::Stale)) };
+        let applied =
+            || Settled::Applied { judgements: vec![judged(Verdict::Accepted)], value: None };
+        let mut batch = Batch::new(&units);
+        batch.answer_as_seen(0, applied());
+        batch.committed();
+        batch.answer_as_seen(1, applied());
+        assert_eq!(batch.take_unconfirmed(), [1]);
+        let mut batch = Batch::new(&units);
+        batch.answer_as_seen(0, refused);
+        assert!(batch.take_unconfirmed().is_empty(), "a refusal promises nothing");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use sqlx::Row;
 use super::{
     connection::{Connection, not_applied},
     floor::{Raise, raise_under_lock},
+    notices,
 };
 use crate::store::{Compacted, StoreError};
 
@@ -47,6 +48,17 @@ WITH chunk AS (
 SELECT (SELECT max(key) FROM chunk) AS last, (SELECT count(*) FROM dropped) AS dropped";
 
 pub async fn compact(
+    connection: &mut Connection,
+    age: Duration,
+    bound: i64,
+    progress: &(dyn for<'a> Fn(&'a Compacted) + Send + Sync),
+) -> Result<Compacted, StoreError> {
+    let (compacted, warned) =
+        notices::listening(compact_now(connection, age, bound, progress)).await;
+    connection.unless_only_here(compacted, warned).await
+}
+
+async fn compact_now(
     connection: &mut Connection,
     age: Duration,
     bound: i64,

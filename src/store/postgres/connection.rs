@@ -20,6 +20,7 @@ use sqlx::{
 };
 
 use super::{
+    notices,
     server_identity::{KnownServers, OpenedOn, ServerIdentity, deposed, unknown_since_deposed},
     succession::{IDENTIFY, identified},
 };
@@ -42,10 +43,12 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// - a fencepost that freezes inside a transaction must not keep its rows locked;
 /// - a statement whose client is gone must not commit later;
 /// - a peer that vanished without a word must be noticed;
+/// - a warning must be sent, whatever the role's own settings: that is how a cancelled wait for a standby is known;
 /// - and a name of our own, which nobody else sets, tells whether they have all arrived.
-const PINNED: [(&str, &str); 8] = [
+const PINNED: [(&str, &str); 9] = [
     // Nothing of ours goes by its short name, and nobody's function in `public` is taken for another.
     ("search_path", "pg_catalog,pg_temp"),
+    ("client_min_messages", "warning"),
     ("default_transaction_isolation", "read committed"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
@@ -95,10 +98,10 @@ const ARE_PINNED: &str = "SELECT current_setting('fencepost.pinned', true) IS NO
 
 /// An answer must survive a crash, of a standby too where there is one. Said even where it is so
 /// already: a reload of the server's settings must not change it under us. What is stronger than
-/// `on` stays as the operator chose it.
+/// `on` stays as the operator chose it. And a wait for a standby that is cancelled must be heard of.
 const PIN_COMMIT: &str = "SELECT set_config('synchronous_commit', \
      CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' \
-     END, false)";
+     END, false), set_config('client_min_messages', 'warning', false)";
 
 /// The same settings, for one transaction. What is left is how long it waits for a lock.
 const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
@@ -108,8 +111,17 @@ const BEGIN_POOLED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL search_path = pg_catalog, pg_temp; \
      SET LOCAL idle_in_transaction_session_timeout = '10s'; \
      SET LOCAL client_connection_check_interval = '2s'; \
+     SET LOCAL client_min_messages = warning; \
      SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
      WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
+
+const HAS_STANDBYS: &str =
+    "SELECT current_setting('synchronous_standby_names') <> '' AS has_standbys";
+
+const COMMIT_AFTER_STANDBYS: &str = "SELECT fencepost.commit_after_standbys()";
+
+/// For a question that waits for nothing.
+const STANDBYS_DEADLINE: Duration = Duration::from_secs(5);
 
 pub const READ_ONLY: &str =
     "this Postgres only reads (a standby, or default_transaction_read_only); connect to a primary";
@@ -432,6 +444,49 @@ impl Connection {
         if answer.is_ok() && self.is_deposed() { Err(unknown_since_deposed()) } else { answer }
     }
 
+    /// For a change that Postgres reports as committed, having sent a warning meanwhile (`notices.rs`). Where commits
+    /// wait for a standby, that wait may have been cancelled: the commit is on this server, and perhaps nowhere else.
+    pub async fn unless_only_here<T>(
+        &mut self,
+        answer: Result<T, StoreError>,
+        warned: bool,
+    ) -> Result<T, StoreError> {
+        if answer.is_ok() && warned && self.may_wait_for_standbys().await {
+            return Err(only_here());
+        }
+        answer
+    }
+
+    /// Whether commits wait for a standby, or that cannot be found out.
+    pub async fn may_wait_for_standbys(&mut self) -> bool {
+        let asked = async {
+            self.begin_if_pooled().await?;
+            let row =
+                sqlx::raw_sql(HAS_STANDBYS).fetch_one(&mut self.inner).await.map_err(not_applied);
+            self.end_if_pooled(&row).await?;
+            sqlx::Row::try_get::<bool, _>(&row?, "has_standbys").map_err(not_applied)
+        };
+        !matches!(tokio::time::timeout(STANDBYS_DEADLINE, asked).await, Ok(Ok(false)))
+    }
+
+    /// Where commits wait for a standby, waits until it has everything that this server has committed so far, by
+    /// whomever. For an answer that rests on what another session has committed, and need not have waited for.
+    pub async fn wait_for_standbys(&mut self) -> Result<(), StoreError> {
+        let (waited, warned) = notices::listening(self.commit_after_standbys()).await;
+        self.unless_only_here(waited, warned).await
+    }
+
+    async fn commit_after_standbys(&mut self) -> Result<(), StoreError> {
+        self.begin_if_pooled().await?;
+        let committed = sqlx::raw_sql(COMMIT_AFTER_STANDBYS)
+            .execute(&mut self.inner)
+            .await
+            .map_err(maybe_applied)
+            .map(drop);
+        self.end_if_pooled(&committed).await?;
+        committed
+    }
+
     pub async fn commit(&mut self) -> Result<(), StoreError> {
         // Without a COMMIT, what was done so far is undone with the connection.
         self.check_server()?;
@@ -492,6 +547,11 @@ pub fn maybe_applied(error: sqlx::Error) -> StoreError {
         StoreError::Unavailable(reason) => StoreError::Unknown(reason),
         definite => definite,
     }
+}
+
+/// A commit whose wait for a standby was cancelled.
+pub fn only_here() -> StoreError {
+    StoreError::Unknown("the wait for a standby was cancelled".into())
 }
 
 fn refused_connection(error: sqlx::Error) -> StoreError {

@@ -27,10 +27,17 @@ SELECT current_setting('server_version_num')::int AS version,
        current_setting('synchronous_commit') AS commit,
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS default_commit,
        current_setting('synchronous_standby_names') AS synchronous,
-       (SELECT count(*) FROM pg_stat_replication) AS standbys,
+       current_setting('client_min_messages') AS messages,
        current_setting('max_connections')::int8
            - current_setting('superuser_reserved_connections')::int8 AS connections,
        extract(epoch FROM clock_timestamp())::float8 AS now";
+
+/// By itself: a service may deny it.
+const STANDBYS: &str = "SELECT count(*) AS standbys FROM pg_stat_replication";
+
+/// What the server tells about itself to those who would notice a failover.
+const SERVER: &str = "SELECT system IS NOT NULL AS system, timeline IS NOT NULL AS timeline
+FROM fencepost.server_here()";
 
 /// As migrations/roles.sql grants them.
 const MISSING: &str = "
@@ -55,6 +62,8 @@ FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'
              ('fencepost.drop_rejections(timestamptz,bigint)', 'EXECUTE'),
              ('fencepost.lineage_here()', 'EXECUTE'), ('fencepost.read_lineage()', 'EXECUTE'),
              ('fencepost.expect_lineage(text)', 'EXECUTE'),
+             ('fencepost.server_here()', 'EXECUTE'),
+             ('fencepost.commit_after_standbys()', 'EXECUTE'),
              ('fencepost.identify()', 'EXECUTE'), ('fencepost.expect_incarnation(text)', 'EXECUTE'),
              ('fencepost.take_over(bigint,bigint)', 'EXECUTE'))
      AS needed(object, privilege)
@@ -85,10 +94,13 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
         pooler(connection.is_pooled(), migrates),
     ];
     match facts(&mut connection).await {
-        Ok((facts, asked)) => match server(&facts, asked, connections) {
-            Ok(found) => findings.extend(found),
-            Err(error) => findings.push(unexamined(Subject::Version, &error)),
-        },
+        Ok((facts, asked)) => {
+            let connected = count_standbys(&mut connection).await;
+            match server(&facts, asked, connections, connected) {
+                Ok(found) => findings.extend(found),
+                Err(error) => findings.push(unexamined(Subject::Version, &error)),
+            }
+        }
         Err(error) => findings.push(unexamined(Subject::Version, &error)),
     }
     match schema(&mut connection).await {
@@ -105,6 +117,12 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
             {
                 Ok(found) => findings.extend(found),
                 Err(error) => findings.push(unexamined(Subject::Tables, &error)),
+            }
+            // Without the rights for it, that is what has been found.
+            if let Ok(row) = sqlx::raw_sql(SERVER).fetch_one(connection.raw()).await
+                && let (Ok(system), Ok(timeline)) = (row.try_get("system"), row.try_get("timeline"))
+            {
+                findings.push(failover(system, timeline));
             }
         }
         Ok(Schema::Behind) => match has_a_schema(&mut connection).await {
@@ -198,10 +216,17 @@ async fn facts(connection: &mut Connection) -> Result<(PgRow, [SystemTime; 2]), 
     Ok((facts, [before, after]))
 }
 
+/// `None` where this is not told.
+async fn count_standbys(connection: &mut Connection) -> Option<i64> {
+    let row = sqlx::raw_sql(STANDBYS).fetch_one(connection.raw()).await.ok()?;
+    row.try_get("standbys").ok()
+}
+
 fn server(
     facts: &PgRow,
     asked: [SystemTime; 2],
     wanted: usize,
+    connected: Option<i64>,
 ) -> Result<Vec<Finding>, StoreError> {
     let text = |name| facts.try_get::<String, _>(name).map_err(unanswered);
     let flag = |name| facts.try_get::<bool, _>(name).map_err(unanswered);
@@ -234,8 +259,8 @@ fn server(
         },
         connections(number("connections")?, wanted),
         sync(flag("fsync")?, flag("full_pages")?),
-        commit(&text("commit")?, &text("default_commit")?),
-        standbys(number("standbys")?, &text("synchronous")?),
+        commit(&text("commit")?, &text("default_commit")?, &text("messages")?),
+        standbys(connected, &text("synchronous")?),
         clock_finding(now, asked),
     ])
 }
@@ -265,7 +290,14 @@ fn sync(fsync: bool, full_pages: bool) -> Finding {
 }
 
 /// What holds on our own connections counts, whatever the server's default.
-fn commit(ours: &str, default: &str) -> Finding {
+fn commit(ours: &str, default: &str, messages: &str) -> Finding {
+    if messages == "error" {
+        return Finding::bad(
+            Subject::Commit,
+            "client_min_messages is error for us: a cancelled wait for a standby would go unnoticed",
+            "something resets the settings of a session; connect directly",
+        );
+    }
     let says = format!("synchronous_commit is {ours} for us (the server's default is {default})");
     match ours {
         "on" | "remote_apply" if matches!(default, "on" | "remote_apply") => {
@@ -284,7 +316,14 @@ fn commit(ours: &str, default: &str) -> Finding {
     }
 }
 
-fn standbys(connected: i64, synchronous: &str) -> Finding {
+fn standbys(connected: Option<i64>, synchronous: &str) -> Finding {
+    let Some(connected) = connected else {
+        return Finding::doubtful(
+            Subject::Standbys,
+            "this Postgres does not tell this role which standbys it has",
+            "find out by other means whether there are any, and whether commits wait for them",
+        );
+    };
     match (connected, synchronous) {
         (0, "") => Finding::good(Subject::Standbys, "none, so a failover has nothing to lose"),
         (_, "") => Finding::doubtful(
@@ -301,6 +340,35 @@ fn standbys(connected: i64, synchronous: &str) -> Finding {
         (connected, _) => {
             Finding::good(Subject::Standbys, format!("{connected}, and commits wait for them"))
         }
+    }
+}
+
+fn failover(tells_system: bool, tells_timeline: bool) -> Finding {
+    const HINT: &str = "grant the owner of the schema EXECUTE on pg_control_system, pg_current_wal_lsn and pg_walfile_name \
+                        (on Aurora: rds.logical_replication = 1); else raise the floor by hand after every failover and restore";
+    match (tells_system, tells_timeline) {
+        (true, true) => Finding::good(
+            Subject::Failover,
+            "a promoted standby and a restored backup are noticed, by cluster and timeline",
+        ),
+        (true, false) => Finding::doubtful(
+            Subject::Failover,
+            "Postgres does not tell its timeline: a promoted standby is not noticed, and a restored backup only in \
+             another cluster",
+            HINT,
+        ),
+        (false, true) => Finding::doubtful(
+            Subject::Failover,
+            "Postgres does not tell its cluster: a promoted standby is noticed, and a backup that was restored in another \
+             cluster only if its timeline differs",
+            HINT,
+        ),
+        (false, false) => Finding::doubtful(
+            Subject::Failover,
+            "Postgres tells neither its cluster nor its timeline: no failover is noticed, and a restored backup only in \
+             another database",
+            HINT,
+        ),
     }
 }
 
@@ -377,17 +445,33 @@ mod tests {
         );
         assert_eq!(
             grades(&[
-                commit("on", "on"),
-                commit("on", "off"),
-                commit("on", "local"),
-                commit("remote_apply", "on"),
-                commit("off", "on"),
+                commit("on", "on", "warning"),
+                commit("on", "off", "notice"),
+                commit("on", "local", "warning"),
+                commit("remote_apply", "on", "warning"),
+                commit("off", "on", "warning"),
+                commit("on", "on", "error"),
             ]),
-            [Good, Doubtful, Doubtful, Good, Bad]
+            [Good, Doubtful, Doubtful, Good, Bad, Bad]
         );
         assert_eq!(
-            grades(&[standbys(0, ""), standbys(1, ""), standbys(0, "*"), standbys(1, "*")]),
-            [Good, Doubtful, Doubtful, Good]
+            grades(&[
+                standbys(Some(0), ""),
+                standbys(Some(1), ""),
+                standbys(Some(0), "*"),
+                standbys(Some(1), "*"),
+                standbys(None, "*"),
+            ]),
+            [Good, Doubtful, Doubtful, Good, Doubtful]
+        );
+        assert_eq!(
+            grades(&[
+                failover(true, true),
+                failover(true, false),
+                failover(false, true),
+                failover(false, false)
+            ]),
+            [Good, Doubtful, Doubtful, Doubtful]
         );
         assert_eq!(
             grades(&[pooler(false, true), pooler(true, false), pooler(true, true)]),

@@ -5,7 +5,10 @@
 
 use sqlx::Row;
 
-use super::connection::{Connection, maybe_applied, not_applied};
+use super::{
+    connection::{Connection, maybe_applied, not_applied},
+    notices,
+};
 use crate::store::{FloorState, HeldToken, Reading, StoreError};
 
 /// Others queue behind a waiting lock, so it gives up soon and tries again; but now and then it
@@ -64,7 +67,9 @@ pub async fn state(
 }
 
 pub async fn raise(connection: &mut Connection, to: i64, issues: bool) -> Result<i64, StoreError> {
-    raise_under_lock(connection, Raise { to, ends_locks: true, issues }).await
+    let raise = Raise { to, ends_locks: true, issues };
+    let (raised, warned) = notices::listening(raise_under_lock(connection, raise)).await;
+    connection.unless_only_here(raised, warned).await
 }
 
 pub(super) struct Raise {

@@ -20,6 +20,7 @@ use super::{
     newcomers::Rows,
     plan::{Run, plan},
     session::PostgresSession,
+    single::Alone,
 };
 use crate::store::StoreError;
 
@@ -123,9 +124,16 @@ impl PostgresSession {
             batch.depart([place]);
             let settled = self.settle_in_one_statement(write, unit.read_back).await?;
             batch.landed();
-            if let Some(settled) = settled {
-                batch.answer(place, Ok(settled));
-                return Ok(());
+            match settled {
+                Some(Alone { settled, by_what_was_seen: true }) => {
+                    batch.answer_as_seen(place, settled);
+                    return Ok(());
+                }
+                Some(Alone { settled, by_what_was_seen: false }) => {
+                    batch.answer(place, Ok(settled));
+                    return Ok(());
+                }
+                None => {}
             }
         }
         self.settle_by_look(batch, &[place]).await?;

@@ -1,18 +1,23 @@
 //! What Postgres says by itself about its locks, on a connection that only listens.
+//!
+//! Every role of the database can send a notification, with any payload. So a payload names a lock or a lease to look
+//! at, and nothing else of it is used. One that cannot be read is ignored.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
 use sqlx::postgres::{PgListener, PgNotification};
+use tokio::time::{Instant, sleep};
 
 use super::{
     server_identity::{OpenedOn, deposed},
     session::{PING_DEADLINE, surely, within},
 };
 use crate::{
-    authority::{Holder, LockEvent},
     store::{
         StoreError,
-        lock_table::{LockNews, News, from_millis, stored_key, stored_token},
+        lock_table::{LockNews, News},
     },
     token::Key,
 };
@@ -20,30 +25,24 @@ use crate::{
 const TURNS: &str = "fencepost_turns";
 const EVENTS: &str = "fencepost_events";
 
-/// As in the function `fencepost.tell`, which speaks only if somebody has this lock.
-const WATCH: &str = "SELECT pg_advisory_lock_shared(1718511987, 1 + (hashtext($1) & 63))";
+/// As in the function `fencepost.tell`, which speaks only if somebody has this lock. It is only tried for: another
+/// role of the database can hold it for ever.
+const WATCH: &str = "SELECT pg_try_advisory_lock_shared(1718511987, 1 + (hashtext($1) & 63))";
+
+/// A transaction that changes a lock which nobody watches has the lock to itself until it ends. How long to wait for
+/// that, and between two attempts.
+const WATCH_PATIENCE: Duration = Duration::from_millis(500);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
 pub struct PostgresLockNews {
     listener: PgListener,
     opened_on: OpenedOn,
 }
 
-/// What `fencepost.tell` says.
+/// What is used of what `fencepost.tell` says.
 #[derive(Deserialize)]
 struct Told {
     name: String,
-    happened: Happened,
-    token: i64,
-    owner: Option<String>,
-    ttl_ms: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Happened {
-    Granted,
-    Released,
-    Expired,
 }
 
 impl PostgresLockNews {
@@ -55,34 +54,54 @@ impl PostgresLockNews {
         within(PING_DEADLINE, listening).await.map_err(surely)?;
         Ok(Self { listener, opened_on })
     }
+
+    async fn try_watch(&mut self, name: &Key) -> Result<bool, StoreError> {
+        let locked = async {
+            sqlx::query_scalar(WATCH)
+                .bind(name.as_str())
+                .fetch_one(&mut self.listener)
+                .await
+                .map_err(StoreError::unavailable)
+        };
+        within(PING_DEADLINE, locked).await
+    }
 }
 
 #[async_trait]
 impl LockNews for PostgresLockNews {
     async fn next(&mut self) -> Result<News, StoreError> {
-        let received = tokio::select! {
-            // First: what the old server still says is not passed on.
-            biased;
-            () = self.opened_on.deposed() => return Err(deposed()),
-            received = self.listener.try_recv() => received.map_err(StoreError::unavailable)?,
-        };
-        match received {
-            Some(notification) => read(&notification),
-            None => Err(StoreError::unavailable("the connection that listens was lost")),
+        loop {
+            let received = tokio::select! {
+                // First: what the old server still says is not passed on.
+                biased;
+                () = self.opened_on.deposed() => return Err(deposed()),
+                received = self.listener.try_recv() => received.map_err(StoreError::unavailable)?,
+            };
+            match received {
+                Some(notification) => {
+                    if let Some(news) = read(&notification) {
+                        return Ok(news);
+                    }
+                }
+                None => {
+                    return Err(StoreError::unavailable("the connection that listens was lost"));
+                }
+            }
         }
     }
 
-    async fn watch(&mut self, name: &Key) -> Result<(), StoreError> {
+    async fn watch(&mut self, name: &Key) -> Result<bool, StoreError> {
         self.opened_on.check()?;
-        let locked = async {
-            sqlx::query(WATCH)
-                .bind(name.as_str())
-                .execute(&mut self.listener)
-                .await
-                .map_err(StoreError::unavailable)
-        };
-        within(PING_DEADLINE * 2, locked).await?;
-        Ok(())
+        let begun = Instant::now();
+        loop {
+            if self.try_watch(name).await? {
+                return Ok(true);
+            }
+            if begun.elapsed() >= WATCH_PATIENCE {
+                return Ok(false);
+            }
+            sleep(BETWEEN_ATTEMPTS).await;
+        }
     }
 
     async fn watch_nothing(&mut self) -> Result<(), StoreError> {
@@ -98,22 +117,38 @@ impl LockNews for PostgresLockNews {
     }
 }
 
-fn read(notification: &PgNotification) -> Result<News, StoreError> {
-    if notification.channel() == TURNS {
-        return Ok(News::Turn { lease: notification.payload().to_owned() });
+fn read(notification: &PgNotification) -> Option<News> {
+    match notification.channel() {
+        TURNS => Some(News::Turn { lease: notification.payload().to_owned() }),
+        EVENTS => changed(notification.payload()),
+        _ => None,
     }
-    let told: Told =
-        serde_json::from_str(notification.payload()).map_err(StoreError::unavailable)?;
-    let (name, token) = (stored_key(&told.name)?, stored_token(told.token)?);
-    let event = match told.happened {
-        Happened::Released => LockEvent::Released(Some(token)),
-        Happened::Expired => LockEvent::Expired(token),
-        Happened::Granted => LockEvent::Granted(Holder {
-            name: name.clone(),
-            token,
-            owner: told.owner.unwrap_or_default(),
-            remaining: from_millis(told.ttl_ms.unwrap_or_default()),
-        }),
-    };
-    Ok(News::Event { name, event })
+}
+
+fn changed(payload: &str) -> Option<News> {
+    let told: Told = serde_json::from_str(payload).ok()?;
+    Some(News::Changed { name: Key::new(&told.name).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_is_used_and_nonsense_is_ignored() {
+        let name = Key::new("a").unwrap();
+        let payloads = [
+            r#"{"name":"a","happened":"granted","token":7,"owner":"o","ttl_ms":30000}"#,
+            r#"{"name":"a","happened":"forged","token":-1}"#,
+            r#"{"name":"a"}"#,
+        ];
+        for payload in payloads {
+            assert_eq!(changed(payload), Some(News::Changed { name: name.clone() }), "{payload}");
+        }
+        for payload in
+            ["", "{", "[]", "null", r#"{"name":1}"#, r#"{"name":""}"#, r#"{"happened":"granted"}"#]
+        {
+            assert_eq!(changed(payload), None, "{payload}");
+        }
+    }
 }

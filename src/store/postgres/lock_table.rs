@@ -14,7 +14,7 @@ use sqlx::{
 
 use super::{
     connection::{Connection, maybe_applied, not_applied},
-    fitness,
+    fitness, notices,
     session::{DEADLINE, PING_DEADLINE, surely, within},
 };
 use crate::{
@@ -80,15 +80,16 @@ impl PostgresLockTable {
 
     /// What changes a queue, or a sequence: one row.
     async fn call(&mut self, deadline: Duration, call: Statement) -> Result<PgRow, StoreError> {
-        let called = within(deadline, async {
+        let calling = within(deadline, async {
             self.connection.begin_if_pooled().await?;
             let keep = self.connection.keeps_statements();
             let called =
                 call.persistent(keep).fetch_one(self.connection.raw()).await.map_err(maybe_applied);
             self.connection.end_if_pooled(&called).await?;
             called
-        })
-        .await;
+        });
+        let (called, warned) = notices::listening(calling).await;
+        let called = self.connection.unless_only_here(called, warned).await;
         self.connection.unknown_if_deposed(called)
     }
 

@@ -73,16 +73,17 @@ impl PostgresSession {
             return Ok(());
         }
         let units: Vec<&Unit> = places.iter().map(|place| &batch.units[*place]).collect();
-        let settled = match self.judge_locked(&units).await {
+        let (settled, changed) = match self.judge_locked(&units).await {
             Ok((settled, true)) => {
                 batch.depart(places.iter().copied());
                 self.connection.commit().await?;
                 batch.landed();
-                settled
+                batch.committed();
+                (settled, true)
             }
             Ok((settled, false)) => {
                 self.connection.rollback().await?;
-                settled
+                (settled, false)
             }
             // If the connection is lost, so is the transaction: COMMIT was never sent.
             Err(error) if error.ends_the_session() => return Err(surely(error)),
@@ -92,7 +93,11 @@ impl PostgresSession {
             }
         };
         for (place, settled) in places.iter().zip(settled) {
-            batch.answer(*place, Ok(settled));
+            if changed {
+                batch.answer(*place, Ok(settled));
+            } else {
+                batch.answer_as_seen(*place, settled);
+            }
         }
         Ok(())
     }

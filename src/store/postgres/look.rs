@@ -12,7 +12,7 @@ use sqlx::postgres::PgRow;
 use super::{
     batch::Batch,
     connection::not_applied,
-    rows::{floor_of, key_of, standing_of, value_of},
+    rows::{floor_of, has_standbys, key_of, standing_of, value_of},
     session::PostgresSession,
 };
 use crate::{
@@ -26,12 +26,15 @@ use crate::{
 const LOOK_AT_ROWS: &str = "
 SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
        CASE WHEN r.key = ANY($2) THEN r.value END AS value,
-       CASE WHEN r.key = ANY($2) THEN r.content_type END AS content_type, f.token AS floor
+       CASE WHEN r.key = ANY($2) THEN r.content_type END AS content_type, f.token AS floor,
+       current_setting('synchronous_standby_names') <> '' AS has_standbys
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 struct Looked {
     ledger: Ledger,
     values: HashMap<Key, Value>,
+    /// Whether commits wait for a standby: what was seen may not have got there yet.
+    has_standbys: bool,
 }
 
 impl PostgresSession {
@@ -48,7 +51,7 @@ impl PostgresSession {
         self.connection.begin_if_pooled().await?;
         let looked = self.look(&keys, &sorted_keys(wanted)).await;
         self.connection.end_if_pooled(&looked).await?;
-        let Looked { mut ledger, values } = looked?;
+        let Looked { mut ledger, values, has_standbys } = looked?;
 
         let mut changing: HashSet<&Key> = HashSet::new();
         let mut verdicts = Vec::with_capacity(places.len());
@@ -68,7 +71,11 @@ impl PostgresSession {
             {
                 *value = values.get(&unit.writes()[0].key).cloned();
             }
-            batch.answer(place, Ok(settled));
+            if has_standbys {
+                batch.answer_as_seen(place, settled);
+            } else {
+                batch.answer(place, Ok(settled));
+            }
         }
         Ok(ledger)
     }
@@ -82,9 +89,11 @@ impl PostgresSession {
             .fetch_all(self.connection.raw())
             .await
             .map_err(not_applied)?;
-        let floor = match rows.first() {
-            Some(row) => floor_of(row).map_err(not_applied)?,
-            None => 0,
+        let (floor, has_standbys) = match rows.first() {
+            Some(row) => {
+                (floor_of(row).map_err(not_applied)?, has_standbys(row).map_err(not_applied)?)
+            }
+            None => (0, true),
         };
         let mut ledger = Ledger::new(Mark { token: floor, seq: 0 });
         let mut values = HashMap::new();
@@ -96,7 +105,7 @@ impl PostgresSession {
                 }
             }
         }
-        Ok(Looked { ledger, values })
+        Ok(Looked { ledger, values, has_standbys })
     }
 }
 

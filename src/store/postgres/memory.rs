@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     connection::{Connection, maybe_applied, not_applied},
+    notices,
     session::{DEADLINE, surely, within},
 };
 use crate::store::{
@@ -89,11 +90,26 @@ impl PostgresMemory {
             .await
             .map_err(maybe_applied);
         self.connection.end_if_pooled(&row).await?;
-        match row? {
-            Some(row) => remembered(&row).map_err(maybe_applied),
-            // Somebody else was first, or there was nothing to add.
-            None => Ok(self.row().await?.ok_or_else(missing)?.row),
+        if let Some(row) = row? {
+            return remembered(&row).map_err(maybe_applied);
         }
+        // Somebody else was first, or there was nothing to add. What they have noted counts once it is on the standbys.
+        let row = self.row().await?.ok_or_else(missing)?.row;
+        self.connection.wait_for_standbys().await?;
+        Ok(row)
+    }
+
+    async fn change(
+        &mut self,
+        statement: &'static str,
+        epoch: u16,
+        seen: &Sighting,
+        new_epoch: Option<u16>,
+    ) -> Result<Remembered, StoreError> {
+        let writing = within(DEADLINE, self.write(statement, epoch, seen, new_epoch));
+        let (row, warned) = notices::listening(writing).await;
+        let row = self.connection.unless_only_here(row, warned).await;
+        self.connection.unknown_if_deposed(row)
     }
 
     async fn highest(&mut self) -> Result<i64, StoreError> {
@@ -111,7 +127,12 @@ impl PostgresMemory {
 #[async_trait]
 impl Memory for PostgresMemory {
     async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
-        let row = within(DEADLINE, self.row()).await.map_err(surely);
+        let recalled = async {
+            let row = self.row().await?;
+            self.connection.wait_for_standbys().await?;
+            Ok(row)
+        };
+        let row = within(DEADLINE, recalled).await.map_err(surely);
         self.connection.unless_deposed(row)
     }
 
@@ -121,17 +142,14 @@ impl Memory for PostgresMemory {
     }
 
     async fn adopt(&mut self, first: &Remembered) -> Result<Remembered, StoreError> {
-        let row = within(DEADLINE, self.write(ADOPT, first.epoch, &first.seen, None)).await;
-        self.connection.unknown_if_deposed(row)
+        self.change(ADOPT, first.epoch, &first.seen, None).await
     }
 
     async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
-        let row = within(DEADLINE, self.write(NOTE, epoch, seen, None)).await;
-        self.connection.unknown_if_deposed(row)
+        self.change(NOTE, epoch, seen, None).await
     }
 
     async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
-        let row = within(DEADLINE, self.write(MOVE_ON, from, &to.seen, Some(to.epoch))).await;
-        self.connection.unknown_if_deposed(row)
+        self.change(MOVE_ON, from, &to.seen, Some(to.epoch)).await
     }
 }

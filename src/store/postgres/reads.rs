@@ -19,7 +19,8 @@ const LARGE_BYTES: i32 = 64 << 10;
 const READ: &str = "
 SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
        CASE WHEN $2 THEN r.value END AS value,
-       CASE WHEN $2 THEN r.content_type END AS content_type, f.token AS floor
+       CASE WHEN $2 THEN r.content_type END AS content_type, f.token AS floor,
+       current_setting('synchronous_standby_names') <> '' AS has_standbys
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = $1";
 
 /// $1 keys, $2 how many bytes are too many. The floor comes with every row, and also if there is none.
@@ -45,7 +46,7 @@ impl PostgresSession {
         self.connection.begin_if_pooled().await?;
         let found = self.find(key, true).await;
         self.connection.end_if_pooled(&found).await?;
-        let Found { standing, floor, value } = found?;
+        let Found { standing, floor, value, .. } = found?;
         Ok(snapshot(standing, floor, value))
     }
 

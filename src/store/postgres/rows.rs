@@ -14,6 +14,8 @@ pub struct Found {
     pub standing: Standing,
     pub floor: Mark,
     pub value: Option<Value>,
+    /// Whether commits wait for a standby.
+    pub has_standbys: bool,
 }
 
 /// Where the columns are that a statement selects first, if its rows are judged or read. To find each by
@@ -30,6 +32,7 @@ mod place {
     pub const VALUE: usize = 7;
     pub const CONTENT_TYPE: usize = 8;
     pub const FLOOR: usize = 9;
+    pub const HAS_STANDBYS: usize = 10;
 }
 
 /// One of many rows of an answer, by the places of its columns. All of them have columns of the same
@@ -61,7 +64,7 @@ pub fn found(row: &PgRow) -> Result<Found, sqlx::Error> {
         Some(_) => standing_of(row)?,
         None => Standing::default(),
     };
-    Ok(Found { standing, floor, value: value_of(row)? })
+    Ok(Found { standing, floor, value: value_of(row)?, has_standbys: has_standbys(row)? })
 }
 
 /// `None` where the join has found no row.
@@ -71,6 +74,10 @@ pub fn key_of(row: &PgRow) -> Result<Option<&str>, sqlx::Error> {
 
 pub fn floor_of(row: &PgRow) -> Result<i64, sqlx::Error> {
     row.try_get(place::FLOOR)
+}
+
+pub fn has_standbys(row: &PgRow) -> Result<bool, sqlx::Error> {
+    row.try_get(place::HAS_STANDBYS)
 }
 
 pub fn standing_of(row: &PgRow) -> Result<Standing, sqlx::Error> {

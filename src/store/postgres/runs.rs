@@ -213,6 +213,9 @@ impl PostgresSession {
             self.newcomers.note(any_new);
         }
         batch.landed();
+        if !rows.is_empty() {
+            batch.committed();
+        }
         Ok(())
     }
 }

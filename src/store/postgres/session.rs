@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     batch::Batch,
-    connection::{Connection, maybe_applied, not_applied},
+    connection::{Connection, not_applied, only_here},
     fitness,
     newcomers::Newcomers,
     notices,
@@ -13,7 +13,6 @@ use super::{
     server_identity::settled_by_deposed,
 };
 use crate::{
-    fence::Verdict,
     store::{
         Lineage, Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
     },
@@ -27,12 +26,6 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// For a sign of life. It waits for no row.
 pub(super) const PING_DEADLINE: Duration = Duration::from_secs(5);
-
-const HAS_STANDBYS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
-
-/// Commits something, though nobody reads it. As text: sqlx would look other types up, by a statement
-/// that it prepares, and that a pooler may not find again.
-const COMMIT_SOMETHING: &str = "SELECT pg_logical_emit_message(true, 'fencepost', '')::text";
 
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
 const LIST: &str = "
@@ -52,48 +45,32 @@ impl PostgresSession {
         Self { connection, newcomers: Newcomers::default() }
     }
 
-    /// A replay says that an earlier commit stands. That one may have been cut short in its wait for a
-    /// standby, and be on this server alone. A commit of our own waits for all that came before it.
-    async fn confirm_replays(
+    /// A replay, a claim of a mark that is there already, a fenced read at such a mark: each says that an earlier commit
+    /// stands. That one may still wait for a standby, or have been cut short in its wait. So a commit of our own comes
+    /// before the answer: it waits for all that came before it.
+    async fn confirm(
         &mut self,
-        settled: Vec<Result<Settled, StoreError>>,
+        mut settled: Vec<Result<Settled, StoreError>>,
+        unconfirmed: &[usize],
         is_over: bool,
     ) -> Vec<Result<Settled, StoreError>> {
-        if !settled.iter().any(is_replay) {
+        if unconfirmed.is_empty() {
             return settled;
         }
         let waited = if is_over {
-            Err(StoreError::Unknown("the session ended before a replay was confirmed".into()))
+            Err(StoreError::Unknown("the session ended before an answer was confirmed".into()))
         } else {
-            within(DEADLINE, self.wait_for_standbys()).await
+            within(DEADLINE, self.connection.wait_for_standbys()).await
         };
         let Err(error) = waited else { return settled };
         let error = match error {
             StoreError::Unknown(_) => error,
             other => StoreError::unknown(other),
         };
-        let unless_replay =
-            |settled| if is_replay(&settled) { Err(error.clone()) } else { settled };
-        settled.into_iter().map(unless_replay).collect()
-    }
-
-    async fn wait_for_standbys(&mut self) -> Result<(), StoreError> {
-        self.connection.begin_if_pooled().await?;
-        let waited = self.commit_something_where_there_are_standbys().await;
-        self.connection.end_if_pooled(&waited).await?;
-        waited
-    }
-
-    async fn commit_something_where_there_are_standbys(&mut self) -> Result<(), StoreError> {
-        let keeps_statements = self.connection.keeps_statements();
-        let standbys = sqlx::query_scalar(HAS_STANDBYS).persistent(keeps_statements);
-        let standbys: bool =
-            standbys.fetch_one(self.connection.raw()).await.map_err(not_applied)?;
-        if standbys {
-            let commit = sqlx::query(COMMIT_SOMETHING).persistent(keeps_statements);
-            commit.execute(self.connection.raw()).await.map_err(maybe_applied)?;
+        for place in unconfirmed {
+            settled[*place] = Err(error.clone());
         }
-        Ok(())
+        settled
     }
 
     async fn list_now(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError> {
@@ -117,17 +94,18 @@ impl Session for PostgresSession {
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
         let mut batch = Batch::new(units);
         let all = (0..units.len()).collect();
-        let cancelled = notices::cancelled_waits();
-        let ended = within(DEADLINE, self.settle_some(&mut batch, all)).await;
+        let settling = within(DEADLINE, self.settle_some(&mut batch, all));
+        let (ended, warned) = notices::listening(settling).await;
         let is_over = ended.is_err();
-        let settled = self.confirm_replays(batch.finish(ended, surely), is_over).await;
+        let unconfirmed = batch.take_unconfirmed();
+        let settled = self.confirm(batch.finish(ended, surely), &unconfirmed, is_over).await;
         if self.connection.is_deposed() {
             return settled.into_iter().map(settled_by_deposed).collect();
         }
-        if notices::cancelled_waits() == cancelled {
-            return settled;
+        if warned && (is_over || self.connection.may_wait_for_standbys().await) {
+            return settled.into_iter().map(unless_only_here).collect();
         }
-        settled.into_iter().map(unless_only_here).collect()
+        settled
     }
 
     async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
@@ -157,7 +135,9 @@ impl Session for PostgresSession {
 
     /// Whatever became of it, it may be done again.
     async fn take_over(&mut self, floor: i64, leap: i64) -> Result<i64, StoreError> {
-        let floor = within(DEADLINE, self.take_over_now(floor, leap)).await.map_err(surely);
+        let (floor, warned) =
+            notices::listening(within(DEADLINE, self.take_over_now(floor, leap))).await;
+        let floor = self.connection.unless_only_here(floor, warned).await.map_err(surely);
         self.connection.unless_deposed(floor)
     }
 
@@ -166,17 +146,10 @@ impl Session for PostgresSession {
     }
 }
 
-fn is_replay(settled: &Result<Settled, StoreError>) -> bool {
-    let Ok(Settled::Applied { judgements, .. }) = settled else { return false };
-    judgements.iter().any(|judgement| judgement.verdict == Verdict::Replayed)
-}
-
 /// A commit whose wait for a standby was cancelled is on this server, and perhaps nowhere else.
 fn unless_only_here(settled: Result<Settled, StoreError>) -> Result<Settled, StoreError> {
     match settled {
-        Ok(Settled::Applied { .. }) => {
-            Err(StoreError::Unknown("the wait for a standby was cancelled".into()))
-        }
+        Ok(Settled::Applied { .. }) => Err(only_here()),
         settled => settled,
     }
 }
@@ -200,7 +173,7 @@ pub(super) fn surely(error: StoreError) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Judgement, Refusal, Standing};
+    use crate::fence::{Judgement, Refusal, Standing, Verdict};
 
     fn judged(verdict: Verdict) -> Judgement {
         let key = Standing::default();
@@ -215,14 +188,6 @@ mod tests {
     fn refused() -> Settled {
         let judgement = judged(Verdict::Refused(Refusal::Stale));
         Settled::Refused { index: 0, judgement }
-    }
-
-    #[test]
-    fn one_replay_makes_a_unit_one() {
-        assert!(is_replay(&Ok(applied(&[Verdict::Accepted, Verdict::Replayed]))));
-        assert!(!is_replay(&Ok(applied(&[Verdict::Accepted]))));
-        assert!(!is_replay(&Ok(refused())));
-        assert!(!is_replay(&Err(StoreError::Busy)));
     }
 
     #[test]

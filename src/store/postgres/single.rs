@@ -80,6 +80,13 @@ WITH updated AS (
 SELECT version, present, value, content_type FROM updated
 UNION ALL SELECT version, present, value, content_type FROM inserted";
 
+/// What became of a write that came alone.
+pub(super) struct Alone {
+    pub settled: Settled,
+    /// Nothing was written, and commits wait for a standby: what was seen may not have got there yet.
+    pub by_what_was_seen: bool,
+}
+
 impl PostgresSession {
     /// `None` where the row changed between the statement and its explanation, or where a failed
     /// precondition has to raise the mark.
@@ -87,7 +94,7 @@ impl PostgresSession {
         &mut self,
         write: &Write,
         read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
+    ) -> Result<Option<Alone>, StoreError> {
         self.connection.begin_if_pooled().await?;
         let attempt = self.write_or_explain(write, read_back).await;
         self.connection.end_if_pooled(&attempt).await?;
@@ -98,14 +105,14 @@ impl PostgresSession {
         &mut self,
         write: &Write,
         read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
+    ) -> Result<Option<Alone>, StoreError> {
         let written = match &write.change {
             Change::Put(value) => self.put_or_delete(write, Some(value)).await?,
             Change::Delete => self.put_or_delete(write, None).await?,
             Change::Claim => self.claim(write, read_back).await?,
         };
         match written {
-            Some(settled) => Ok(Some(settled)),
+            Some(settled) => Ok(Some(Alone { settled, by_what_was_seen: false })),
             None => self.explain(write, read_back).await,
         }
     }
@@ -204,18 +211,19 @@ impl PostgresSession {
         &mut self,
         write: &Write,
         read_back: bool,
-    ) -> Result<Option<Settled>, StoreError> {
+    ) -> Result<Option<Alone>, StoreError> {
         let found = self.find(&write.key, read_back).await?;
         let judgement = fence::judge(write, &found.standing, None, found.floor);
         if judgement.passed_the_fence() && judgement.key != found.standing {
             return Ok(None);
         }
-        Ok(Some(match judgement.verdict {
+        let settled = match judgement.verdict {
             Verdict::Refused(_) => Settled::Refused { index: 0, judgement },
             Verdict::Accepted | Verdict::Replayed => {
                 Settled::Applied { judgements: vec![judgement], value: found.value }
             }
-        }))
+        };
+        Ok(Some(Alone { settled, by_what_was_seen: found.has_standbys }))
     }
 }
 

@@ -81,6 +81,11 @@ impl Postgres {
         Self::make(&here(), new_directory(), settings, &[]).await
     }
 
+    /// The same, with something around it.
+    pub async fn start_with(around: &Surroundings, settings: &[&str]) -> Self {
+        Self::make(around, new_directory(), settings, &[]).await
+    }
+
     /// The same, in a directory that is there and belongs to Postgres. Its log comes in small files, of
     /// which it soon needs another.
     pub async fn start_in(around: &Surroundings, directory: PathBuf, settings: &[&str]) -> Self {

@@ -8,12 +8,13 @@ use sqlx::Row;
 use super::postgres::{connect, execute, name_of};
 
 /// What each setting must be while a fencepost writes, whatever the database's defaults are.
-pub const PINNED: [(&str, &str); 7] = [
+pub const PINNED: [(&str, &str); 8] = [
     ("transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
     ("lock_timeout", "100ms"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_connection_check_interval", "2s"),
+    ("client_min_messages", "warning"),
     // For rows by their keys, in key order.
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
@@ -34,6 +35,7 @@ pub async fn make_hostile(url: &str) {
         ("lock_timeout", "0"),
         ("idle_in_transaction_session_timeout", "0"),
         ("client_connection_check_interval", "0"),
+        ("client_min_messages", "error"),
         ("tcp_keepalives_idle", "7000"),
         ("tcp_keepalives_interval", "70"),
         ("tcp_keepalives_count", "7"),
