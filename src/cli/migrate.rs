@@ -22,7 +22,7 @@ pub struct Migrate {
     #[command(flatten)]
     pub store: StoreSettings,
 
-    /// Make the schema for a role other than fencepost_owner: it serves too, or you give rights yourself
+    /// Make the schema for a role other than `fencepost_owner`: it serves too, or you give rights yourself
     #[arg(long)]
     one_role: bool,
 

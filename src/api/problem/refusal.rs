@@ -19,8 +19,8 @@ pub fn explain(write: &Write, refusal: Refusal, judgement: &Judgement) -> String
         ),
         Refusal::Stale if judgement.by_floor => format!(
             "token {token} is below the floor {guard}, and every token below it is stale for every \
-             key: old marks were collected, the store was restored, or another database server took \
-             over; stop, and acquire the lock again for a new token"
+             key: old marks were collected, another database server took over, or an operator raised \
+             it after a restore; stop, and acquire the lock again for a new token"
         ),
         Refusal::Stale => format!(
             "token {token} is behind the mark {guard}: a newer holder has taken over; stop, and \

@@ -56,22 +56,26 @@ pub async fn obstacle(
     behind: bool,
 ) -> Result<Option<String>, StoreError> {
     let Roles { this, has_serving_role, owner } = look(connection).await?;
+    if !behind {
+        return Ok(None);
+    }
     Ok(match owner {
-        _ if !behind => None,
-        Some(owner) if owner != this => Some(format!(
-            "the schema belongs to the role {owner:?}, and what {this:?} adds to it would belong to \
-             {this:?}: migrate as {owner:?}"
-        )),
-        Some(_) => None,
+        Some(owner) => (owner != this).then(|| {
+            format!(
+                "the schema belongs to the role {owner:?}, and what {this:?} adds to it would belong to \
+                 {this:?}: migrate as {owner:?}"
+            )
+        }),
         None if this != OWNER => Some(format!(
             "the schema would belong to the role {this:?}, and {SERVES:?} could not use it. As a \
              superuser, run `fencepost roles | psql -d DATABASE` once, and then migrate as {OWNER:?}. If \
              {this:?} is to serve too, or gives rights to a role of yours, add --one-role"
         )),
-        None if !has_serving_role => Some(format!(
-            "there is no role {SERVES:?} that could serve. As a superuser, run `fencepost roles | psql \
-             -d DATABASE` first; or, if {this:?} is to serve too, add --one-role"
-        )),
-        None => None,
+        None => (!has_serving_role).then(|| {
+            format!(
+                "there is no role {SERVES:?} that could serve. As a superuser, run `fencepost roles | \
+                 psql -d DATABASE` first; or, if {this:?} is to serve too, add --one-role"
+            )
+        }),
     })
 }
