@@ -17,7 +17,7 @@ schema. From the binary alone, on an empty database:
   fencepost migrate --store postgres://fencepost_owner@db.example/app --store-password-file owner
   fencepost serve   --store postgres://fencepost_serve@db.example/app --store-password-file serve
 
-With one role for everything, add --one-role; `fencepost serve --migrate` is the same in one step.")]
+With one role for everything, leave out `fencepost roles`; `fencepost serve --migrate` is the same in one step.")]
 pub struct Migrate {
     #[command(flatten)]
     pub store: StoreSettings,

@@ -77,8 +77,7 @@ impl Stage {
                 let place = disk.path().to_owned();
                 let postgres = Postgres::start_in(&clock.surroundings(), place, &SETTINGS).await;
                 let url = postgres.database("").await;
-                let migrated =
-                    fencepost::run_discreetly(&["migrate", "--one-role", "--store", &url]);
+                let migrated = fencepost::run_discreetly(&["migrate", "--store", &url]);
                 assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
                 (Some(postgres), url)
             }

@@ -132,7 +132,7 @@ async fn a_lost_token_is_not_issued_again_though_nobody_remembers_it() {
 async fn a_pooler_that_leads_to_another_server_is_noticed() {
     let mut pair = Pair::start().await;
     let direct = pair.primary.url(&pair.database);
-    assert!(run(&["migrate", "--one-role", "--store", &direct]).status.success());
+    assert!(run(&["migrate", "--store", &direct]).status.success());
     // So that it is not late to notice that the other server answers.
     let pgbouncer = Pgbouncer::before_port(pair.way.port(), 3, "server_login_retry = 1").await;
     let server = Fencepost::start_as_it_is(&pgbouncer.url(&pair.url), &["--authority", "store"]);

@@ -15,7 +15,7 @@ async fn refusal(url: &str) -> String {
 
 async fn migrated_database() -> String {
     let url = postgres::database().await;
-    let output = run(&["migrate", "--one-role", "--store", &url]);
+    let output = run(&["migrate", "--store", &url]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     url
 }
@@ -162,7 +162,7 @@ async fn a_database_that_only_reads_is_refused() {
 async fn a_standby_is_refused() {
     let mut postgres = Postgres::start(&["fsync=off"]).await;
     let url = postgres.database("").await;
-    assert!(run(&["migrate", "--one-role", "--store", &url]).status.success());
+    assert!(run(&["migrate", "--store", &url]).status.success());
     postgres.stop("fast").await;
     // With nobody to follow it is a standby all the same: in recovery, and read-only.
     std::fs::write(postgres.data().join("standby.signal"), "").unwrap();

@@ -113,7 +113,7 @@ async fn serves(url: &str) {
 
 /// What `migrate` says about a link that it must not use.
 fn refusal(url: &str) -> String {
-    let output = run(&["migrate", "--one-role", "--store", url]);
+    let output = run(&["migrate", "--store", url]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(69), "{stderr}");
     stderr
@@ -147,7 +147,7 @@ async fn a_client_certificate_lets_in_without_a_password() {
     };
     serves(&with(&tls.client)).await;
     for url in [as_certified.clone(), with(&tls.stranger)] {
-        let output = run(&["migrate", "--one-role", "--store", &url]);
+        let output = run(&["migrate", "--store", &url]);
         assert!(!output.status.success(), "{url}");
     }
 }

@@ -29,7 +29,7 @@ impl Pooled {
     async fn new(settings: &str) -> Self {
         let postgres = postgres::shared().await;
         let direct = postgres.database("").await;
-        assert!(run(&["migrate", "--one-role", "--store", &direct]).status.success());
+        assert!(run(&["migrate", "--store", &direct]).status.success());
         Self { pgbouncer: Pgbouncer::before(postgres, POOL_SIZE, settings).await, direct }
     }
 
@@ -148,7 +148,7 @@ async fn migrating_through_a_pooler_is_refused() {
     for settings in [PLAIN, LENIENT] {
         let pgbouncer = Pgbouncer::before(postgres, POOL_SIZE, settings).await;
         let url = pgbouncer.url(&direct);
-        let output = run(&["migrate", "--one-role", "--store", &url]);
+        let output = run(&["migrate", "--store", &url]);
         let reason = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{reason}");
         assert!(reason.contains("direct connection") && reason.contains("--store"), "{reason}");
@@ -171,7 +171,7 @@ async fn options_that_a_pooler_does_not_take_are_refused() {
 async fn a_database_that_is_not_up_yet_is_waited_for_behind_a_pooler_too() {
     let mut postgres = Postgres::start(&["fsync=off"]).await;
     let direct = postgres.database("").await;
-    assert!(run(&["migrate", "--one-role", "--store", &direct]).status.success());
+    assert!(run(&["migrate", "--store", &direct]).status.success());
     postgres.stop("fast").await;
     let hasty = "client_login_timeout = 1\nserver_login_retry = 1";
     let pgbouncer = Pgbouncer::before(&postgres, POOL_SIZE, hasty).await;

@@ -14,12 +14,16 @@ const SERVES: &str = "fencepost_serve";
 const LOOK: &str = "
 SELECT current_user::text AS this_role,
        EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') AS has_serving_role,
+       EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = 'fencepost_owner'
+               AND has_database_privilege(r.oid, current_database(), 'CREATE')) AS is_prepared,
        (SELECT pg_get_userbyid(relowner) FROM pg_class
         WHERE oid = to_regclass('fencepost.resources'))::text AS owner";
 
 struct Roles {
     this: String,
     has_serving_role: bool,
+    /// The script was run in this database: its owner may make the schema.
+    is_prepared: bool,
     /// Of the tables, if they are there.
     owner: Option<String>,
 }
@@ -29,6 +33,7 @@ async fn look(connection: &mut Connection) -> Result<Roles, StoreError> {
     Ok(Roles {
         this: row.try_get("this_role").map_err(fitness::unanswered)?,
         has_serving_role: row.try_get("has_serving_role").map_err(fitness::unanswered)?,
+        is_prepared: row.try_get("is_prepared").map_err(fitness::unanswered)?,
         owner: row.try_get("owner").map_err(fitness::unanswered)?,
     })
 }
@@ -55,7 +60,7 @@ pub async fn obstacle(
     connection: &mut Connection,
     behind: bool,
 ) -> Result<Option<String>, StoreError> {
-    let Roles { this, has_serving_role, owner } = look(connection).await?;
+    let Roles { this, has_serving_role, is_prepared, owner } = look(connection).await?;
     if !behind {
         return Ok(None);
     }
@@ -66,11 +71,13 @@ pub async fn obstacle(
                  {this:?}: migrate as {owner:?}"
             )
         }),
-        None if this != OWNER => Some(format!(
-            "the schema would belong to the role {this:?}, and {SERVES:?} could not use it. As a \
-             superuser, run `fencepost roles | psql -d DATABASE` once, and then migrate as {OWNER:?}. If \
-             {this:?} is to serve too, or gives rights to a role of yours, add --one-role"
-        )),
+        // Where the script was not run in this database, the role that migrates is the one that serves.
+        None if this != OWNER => (has_serving_role && is_prepared).then(|| {
+            format!(
+                "the schema would belong to the role {this:?}, and {SERVES:?} could not use it: migrate as \
+                 {OWNER:?}. If {this:?} is to serve too, or gives rights to a role of yours, add --one-role"
+            )
+        }),
         None => (!has_serving_role).then(|| {
             format!(
                 "there is no role {SERVES:?} that could serve. As a superuser, run `fencepost roles | \

@@ -60,7 +60,7 @@ pub async fn install(url: &str) {
              FROM unnest(ARRAY['transaction_isolation', 'synchronous_commit', 'lock_timeout',
                  'idle_in_transaction_session_timeout', 'client_connection_check_interval',
                  'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
-                 'enable_seqscan', 'enable_bitmapscan', 'application_name']) AS name;
+                 'enable_seqscan', 'enable_bitmapscan', 'client_min_messages', 'application_name']) AS name;
              RETURN NULL;
          END $$;
          CREATE TRIGGER witness AFTER INSERT OR UPDATE ON fencepost.resources
