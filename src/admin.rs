@@ -40,6 +40,7 @@ use crate::{
     api::{self, Api},
     auth::gate::SharedGate,
     engine::{Engine, EngineError},
+    limits::Limits,
     locks::Locks,
     metrics::Format,
     server::Drain,
@@ -53,6 +54,7 @@ pub struct Admin {
     pub engine: Arc<Engine>,
     /// Where there is an authority.
     pub locks: Option<Locks>,
+    pub limits: Arc<Limits>,
     pub drain: Drain,
     pub history: Arc<History>,
     pub about: Arc<About>,
@@ -149,6 +151,7 @@ impl Admin {
     async fn read_gauges(&self) {
         let metrics = self.engine.metrics();
         metrics.queue_depth.set(i64::try_from(self.engine.queue_depth()).unwrap_or(i64::MAX));
+        metrics.body_bytes.set(i64::try_from(self.limits.body_bytes()).unwrap_or(i64::MAX));
         match tokio::time::timeout(PATIENCE, self.engine.ping()).await {
             Ok(Ok(())) => metrics.store_up.set(1),
             // It was not asked: there is no place left in the queue. That is another alarm.

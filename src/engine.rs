@@ -73,6 +73,9 @@ pub enum EngineError {
     /// The queue is full. Nothing was changed.
     #[error("too many requests are waiting")]
     Overloaded,
+    /// There is no memory for a value. Nothing was changed.
+    #[error("there is no memory for the value")]
+    NoRoom,
     /// The process is about to end. Nothing was changed.
     #[error("shutting down")]
     ShuttingDown,
@@ -84,6 +87,12 @@ pub enum EngineError {
     /// Whether the token can have been issued is not known. Nothing was changed.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+}
+
+/// Memory for a value that is to be fetched.
+pub trait Reserve: Send {
+    /// Whether there is memory for so many bytes in all. They are then taken.
+    fn reserve(&mut self, bytes: u64) -> bool;
 }
 
 pub struct Engine {
@@ -236,10 +245,30 @@ impl Engine {
         answer.await.unwrap_or_else(|_| Err(failed(lost_in_flight())))
     }
 
-    /// The newest committed state of a key, for whoever just wants to read it.
+    /// The newest committed state of a key, for a client that just wants to read it. A large value is left
+    /// out of it: see [`Self::fetch`].
     pub async fn read(&self, key: Key) -> Result<Snapshot, EngineError> {
         threads::goes_by(Lane::Own);
         self.newest(key).await
+    }
+
+    /// The same with its value, however large that is, once there is memory for it.
+    pub async fn fetch(
+        &self,
+        key: &Key,
+        mut found: Snapshot,
+        room: &mut dyn Reserve,
+    ) -> Result<Snapshot, EngineError> {
+        // It may have become larger on the way.
+        while found.lacks_its_value() {
+            if !room.reserve(found.size) {
+                return Err(EngineError::NoRoom);
+            }
+            let (reply, answer) = oneshot::channel();
+            self.submit(self.reader(), Reading::Value(key.clone(), found.size, reply))?;
+            found = answer.await.unwrap_or(Err(EngineError::ShuttingDown))?;
+        }
+        Ok(found)
     }
 
     /// The same, on the way to something else.

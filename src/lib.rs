@@ -36,6 +36,7 @@ pub mod threads;
 
 pub mod api;
 pub mod auth;
+mod buffer;
 pub mod token;
 pub mod write;
 

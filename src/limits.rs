@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use self::{account::Account, accounts::Accounts};
 pub use self::{
     line::Line,
-    load::{Load, SMALL},
+    load::{BATCHED, BATCHED_WRITE, Load, SMALL, STORED, SharedLoad},
 };
 use crate::{
     auth::Identity,

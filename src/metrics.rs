@@ -74,6 +74,7 @@ pub struct Metrics {
     store_duration: Histogram,
     pub queue_depth: Gauge,
     pub queue_limit: Gauge,
+    pub body_bytes: Gauge,
     pub store_up: Gauge,
     /// Where there is an authority.
     pub authority: Option<AuthorityMetrics>,
@@ -121,6 +122,11 @@ impl Metrics {
             "queue_limit",
             "Requests that may wait for one connection to the store",
         );
+        let body_bytes = gauge(
+            &mut all,
+            "body_bytes",
+            "Memory that bodies of requests and answers count for, of what --max-bodies allows",
+        );
         let store_up = gauge(
             &mut all,
             "store_up",
@@ -145,6 +151,7 @@ impl Metrics {
             store_duration,
             queue_depth,
             queue_limit,
+            body_bytes,
             store_up,
             authority,
             locks,

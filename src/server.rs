@@ -80,6 +80,15 @@ pub struct Peer(pub SocketAddr);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Bytes of bodies that an HTTP/2 client may send before they are read, on one stream and on all together.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
+/// Bytes of an answer that wait in the socket's buffer until the client takes them. The kernel would let
+/// megabytes wait there, which count as this process's memory where that is limited.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 64 << 10;
+
 /// Connections that may be turned away with an answer at once; beyond that they are just closed.
 const FAREWELLS: usize = 64;
 
@@ -255,6 +264,8 @@ async fn serve_connection(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
         .keep_alive_interval(limits.header_timeout)
         .keep_alive_timeout(limits.header_timeout);
@@ -351,7 +362,9 @@ fn notice_if_it_vanishes(stream: &TcpStream, limits: &Limits) {
     let asked = socket.set_tcp_keepalive(&keepalive);
     // For what was sent and not acknowledged; this also bounds how often the question is repeated.
     #[cfg(target_os = "linux")]
-    let asked = asked.and(socket.set_tcp_user_timeout(Some(limits.write_timeout)));
+    let asked = asked
+        .and(socket.set_tcp_user_timeout(Some(limits.write_timeout)))
+        .and(socket.set_tcp_notsent_lowat(UNSENT_BYTES));
     if let Err(error) = asked {
         tracing::debug!(%error, "a connection cannot be watched");
     }

@@ -117,10 +117,15 @@ impl Unit {
     }
 }
 
+/// A value of more bytes is not read together with others, nor does it come with the claim of a fenced read.
+/// The statements that claim have this number in their text.
+pub const INLINE_BYTES: u64 = 64 << 10;
+
 /// What became of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Every write was accepted or replayed; one judgement for each, in order.
+    /// Every write was accepted or replayed; one judgement for each, in order. With a fenced read comes its
+    /// value, unless that has more than [`INLINE_BYTES`].
     Applied { judgements: Vec<Judgement>, value: Option<Value> },
     /// The write at `index` was refused, and no value of the unit was changed.
     Refused { index: usize, judgement: Judgement },
@@ -133,7 +138,17 @@ pub struct Snapshot {
     pub standing: Standing,
     /// The token of the key's own mark: one that a holder has really been seen with.
     pub own: i64,
+    /// Missing where there is none, and where it is larger than was asked for.
     pub value: Option<Value>,
+    /// Bytes of the value, also if it is missing here; 0 where there is none.
+    pub size: u64,
+}
+
+impl Snapshot {
+    /// Whether there is a value, but not here: it is larger than was asked for.
+    pub fn lacks_its_value(&self) -> bool {
+        self.standing.present && self.value.is_none()
+    }
 }
 
 /// Which keys or locks to list: those that start with `prefix` and come after `after`, in byte order.
@@ -386,10 +401,12 @@ pub trait Session: Send {
     /// error leaves the others' answers true.
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>>;
 
-    async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError>;
+    /// The newest committed state of a key, with its value if that has `most` bytes at most.
+    async fn read(&mut self, key: &Key, most: u64) -> Result<Snapshot, StoreError>;
 
-    /// The newest committed state of each of these keys, in their order.
-    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError>;
+    /// The same of each of these keys, in their order.
+    async fn read_together(&mut self, keys: &[Key], most: u64)
+    -> Result<Vec<Snapshot>, StoreError>;
 
     async fn list(&mut self, page: &Page) -> Result<Vec<Listed>, StoreError>;
 

@@ -190,10 +190,10 @@ impl Session for Agreeable {
         };
         units.iter().map(agree).collect()
     }
-    async fn read(&mut self, _: &Key) -> Result<Snapshot, StoreError> {
+    async fn read(&mut self, _: &Key, _: u64) -> Result<Snapshot, StoreError> {
         not_here()
     }
-    async fn read_together(&mut self, _: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
+    async fn read_together(&mut self, _: &[Key], _: u64) -> Result<Vec<Snapshot>, StoreError> {
         not_here()
     }
     async fn list(&mut self, _: &Page) -> Result<Vec<Listed>, StoreError> {

@@ -1,15 +1,18 @@
 //! `POST /v1/batch`: several writes that stand or fall together.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt};
 
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header},
     response::Response,
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{DecodeSliceError, Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -18,9 +21,12 @@ use super::{
     outcome::refused,
     problem::{Kind, Problem},
     render,
+    weighed::Received,
 };
 use crate::{
+    buffer,
     fence::{Judgement, Verdict},
+    limits::{BATCHED, BATCHED_WRITE, SharedLoad},
     store::{Settled, Unit},
     token::{Key, Seq, Token, Version},
     write::{Change, Precondition, Rule, Value, Write},
@@ -35,7 +41,64 @@ struct Batch<'a> {
     // Taken apart one by one, so that a mistake can be told by its place.
     #[serde(borrow)]
     #[schema(min_items = 1, max_items = 1000, value_type = Vec<Entry>)]
-    writes: Vec<&'a RawValue>,
+    writes: Texts<'a>,
+}
+
+/// The texts of a batch's writes, as many as there may be, and how many there are.
+#[derive(Default)]
+struct Texts<'a> {
+    first: Vec<&'a RawValue>,
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
+    fn deserialize<D: Deserializer<'de>>(texts: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Texts<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Texts<'de>, A::Error> {
+                let mut texts = Texts::default();
+                while texts.count < MAX_WRITES {
+                    let Some(text) = all.next_element()? else { return Ok(texts) };
+                    texts.first.push(text);
+                    texts.count += 1;
+                }
+                // A million of them must not take up memory before they are refused.
+                while all.next_element::<IgnoredAny>()?.is_some() {
+                    texts.count += 1;
+                }
+                Ok(texts)
+            }
+        }
+        texts.deserialize_seq(All)
+    }
+}
+
+/// What the values of a batch are taken out of. They count with it.
+struct Source {
+    body: Bytes,
+    load: Option<SharedLoad>,
+}
+
+impl Source {
+    /// A part of the body as it came, which is not copied.
+    fn slice(&self, text: &str) -> Bytes {
+        self.body.slice_ref(text.as_bytes())
+    }
+
+    fn decoded(&self, text: &str) -> Result<Bytes, DecodeSliceError> {
+        let most = base64::decoded_len_estimate(text.len());
+        let value = buffer::written(most, |bytes| BASE64_STANDARD.decode_slice(text, bytes))?;
+        Ok(match &self.load {
+            Some(load) => load.of(value),
+            None => value,
+        })
+    }
 }
 
 /// One write, with exactly one of `value`, `value_base64` and `"delete": true`.
@@ -143,7 +206,15 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
     if parts.uri.query().is_some() {
         return Err(Problem::new(Kind::InvalidRequest, "a batch takes no query"));
     }
-    let writes = parse(api.rule, &body?)?;
+    let writes = {
+        let Received { bytes, load } = body?;
+        let texts = texts(&bytes)?;
+        let mut load = load.unwrap_or_else(|| api.limits.load(parts.extensions.get()));
+        let weight = BATCHED * bytes.len() as u64 + BATCHED_WRITE * texts.count as u64;
+        api.limits.grow(&mut load, weight)?;
+        let load = load.shared();
+        parse(api.rule, texts, &Source { body: load.of(bytes.clone()), load: Some(load) })?
+    };
     let access = api.access(&parts.extensions);
     let permit = access.batch(&writes).map_err(|(index, denied)| {
         Problem::from(denied).about(writes[index].key.clone()).at(index)
@@ -193,20 +264,25 @@ fn refuse_headers_of_a_write(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-fn parse(default: Rule, body: &Bytes) -> Result<Vec<Write>, Problem> {
+fn texts(body: &Bytes) -> Result<Texts<'_>, Problem> {
     let batch: Batch<'_> = serde_json::from_slice(body)
         .map_err(|error| Problem::new(Kind::InvalidRequest, format!("not a batch: {error}")))?;
-    if batch.writes.is_empty() || batch.writes.len() > MAX_WRITES {
-        let detail = format!("a batch holds 1 to {MAX_WRITES} writes, not {}", batch.writes.len());
+    let texts = batch.writes;
+    if texts.count == 0 || texts.count > MAX_WRITES {
+        let detail = format!("a batch holds 1 to {MAX_WRITES} writes, not {}", texts.count);
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
+    Ok(texts)
+}
+
+fn parse(default: Rule, texts: Texts<'_>, source: &Source) -> Result<Vec<Write>, Problem> {
     let mut keys = HashSet::new();
-    let mut writes = Vec::with_capacity(batch.writes.len());
-    for (index, text) in batch.writes.into_iter().enumerate() {
+    let mut writes = Vec::with_capacity(texts.count);
+    for (index, text) in texts.first.into_iter().enumerate() {
         let entry = serde_json::from_str(text.get())
             .map_err(|error| Problem::new(Kind::InvalidRequest, format!("not a write: {error}")));
         let write = entry
-            .and_then(|entry| write_of(default, entry))
+            .and_then(|entry| write_of(default, entry, source))
             .map_err(|problem| problem.at(index))?;
         if !keys.insert(write.key.clone()) {
             let detail = format!("the key {:?} is written more than once", write.key.as_str());
@@ -217,12 +293,12 @@ fn parse(default: Rule, body: &Bytes) -> Result<Vec<Write>, Problem> {
     Ok(writes)
 }
 
-fn write_of(default: Rule, entry: Entry<'_>) -> Result<Write, Problem> {
+fn write_of(default: Rule, entry: Entry<'_>, source: &Source) -> Result<Write, Problem> {
     let key = Key::new(&entry.key)?;
-    write_to(default, key.clone(), entry).map_err(|problem| problem.about(key))
+    write_to(default, key.clone(), entry, source).map_err(|problem| problem.about(key))
 }
 
-fn write_to(default: Rule, key: Key, entry: Entry<'_>) -> Result<Write, Problem> {
+fn write_to(default: Rule, key: Key, entry: Entry<'_>, source: &Source) -> Result<Write, Problem> {
     let positive = |kind, name| {
         move || {
             Problem::new(kind, format!("{name} is a whole number from 1 to 9223372036854775807"))
@@ -243,7 +319,7 @@ fn write_to(default: Rule, key: Key, entry: Entry<'_>) -> Result<Write, Problem>
         scope,
         rule: entry.rule.unwrap_or(default),
         precondition: precondition(&entry)?,
-        change: change(entry)?,
+        change: change(entry, source)?,
         key,
     })
 }
@@ -268,7 +344,7 @@ fn precondition(entry: &Entry<'_>) -> Result<Option<Precondition>, Problem> {
     }
 }
 
-fn change(entry: Entry<'_>) -> Result<Change, Problem> {
+fn change(entry: Entry<'_>, source: &Source) -> Result<Change, Problem> {
     let invalid = |detail: &str| Problem::new(Kind::InvalidRequest, detail);
     if entry.content_type.as_ref().is_some_and(|text| !content_type::is_header_text(text)) {
         return Err(invalid("content_type is up to 256 characters of visible ASCII"));
@@ -276,14 +352,11 @@ fn change(entry: Entry<'_>) -> Result<Change, Problem> {
     let value = match (entry.delete, entry.value, entry.value_base64) {
         (true, None, None) => return Ok(Change::Delete),
         (false, Some(json), None) => Value {
-            body: Bytes::copy_from_slice(json.get().as_bytes()),
+            body: source.slice(json.get()),
             content_type: entry.content_type.unwrap_or_else(|| content_type::JSON.into()),
         },
         (false, None, Some(text)) => Value {
-            body: BASE64_STANDARD
-                .decode(text)
-                .map_err(|_| invalid("value_base64 is not valid base64"))?
-                .into(),
+            body: source.decoded(&text).map_err(|_| invalid("value_base64 is not valid base64"))?,
             content_type: entry.content_type.unwrap_or_else(|| content_type::BYTES.into()),
         },
         _ => return Err(invalid("a write has one of value, value_base64 and delete: true")),

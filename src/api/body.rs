@@ -4,7 +4,6 @@ use axum::{
     body::{Body, Bytes, HttpBody},
     http::{HeaderMap, header, request::Parts},
 };
-use bytes::BytesMut;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
@@ -12,17 +11,20 @@ use tokio::time::{error::Elapsed, timeout};
 use super::{
     Api, misnamed,
     problem::{Kind, Problem},
-    weighed::Incoming,
+    weighed::{Incoming, Received},
 };
-use crate::limits::OverLimit;
+use crate::{buffer::Growing, limits::OverLimit};
 
 /// A client that is still sending may not see an answer before it is done. So what is too much is
 /// thrown away for a while before the connection is closed on it.
 const THROW_AWAY_BYTES: usize = 16 << 20;
-const THROW_AWAY_TIME: Duration = Duration::from_secs(1);
+const THROW_AWAY_TIME: Duration = Duration::from_secs(5);
+
+/// The least that hyper reads into.
+const READ_BUFFER: usize = 8 << 10;
 
 impl Api {
-    pub async fn receive(&self, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
+    pub async fn receive(&self, parts: &Parts, mut body: Body) -> Result<Received, Problem> {
         let headers = &parts.headers;
         let limit = usize::try_from(self.max_body.as_u64()).unwrap_or(usize::MAX);
         if declared_length(headers).is_some_and(|length| length > self.max_body.as_u64()) {
@@ -37,10 +39,7 @@ impl Api {
             Incoming { body: &mut body, limits: &self.limits, who, received: 0, load: None };
         let receive = whole(Limited::new(&mut incoming, limit));
         match in_time(self.body_timeout, receive).await {
-            Ok(Ok(bytes)) => Ok(match incoming.load {
-                Some(load) => load.of(bytes),
-                None => bytes,
-            }),
+            Ok(Ok(bytes)) => Ok(Received { bytes, load: incoming.load }),
             Ok(Err(error)) => {
                 // What has come is no longer there.
                 drop(incoming.load);
@@ -76,19 +75,27 @@ impl Api {
 
 /// Most bodies arrive in one piece, which is then all that there is to do.
 async fn whole<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let Some(first) = body.frame().await.transpose()? else { return Ok(Bytes::new()) };
-    match first.into_data() {
-        Ok(data) if body.is_end_stream() => Ok(data),
-        Ok(data) => {
-            let mut all = BytesMut::from(data);
-            while let Some(frame) = body.frame().await.transpose()? {
-                all.extend(frame.into_data());
-            }
-            Ok(all.freeze())
-        }
-        // Trailers, and nothing after them.
-        Err(_) => Ok(Bytes::new()),
+    // Trailers, and nothing after them.
+    let Ok(first) = first.into_data() else { return Ok(Bytes::new()) };
+    if body.is_end_stream() {
+        return Ok(out_of_the_buffer(first));
     }
+    let mut all = Growing::new(announced);
+    all.push(&first);
+    drop(first);
+    while let Some(frame) = body.frame().await.transpose()? {
+        if let Ok(data) = frame.into_data() {
+            all.push(&data);
+        }
+    }
+    Ok(all.finish())
+}
+
+/// What is smaller than the buffer that it was read into must not keep all of that in memory.
+fn out_of_the_buffer(data: Bytes) -> Bytes {
+    if data.len() > READ_BUFFER { data } else { Bytes::copy_from_slice(&data) }
 }
 
 /// Most bodies arrive together with their head. They are there at the second look, which comes at

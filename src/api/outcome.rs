@@ -8,12 +8,14 @@ use super::{
     FENCING_REPLAY,
     problem::{Kind, Problem},
     render,
+    weighed::ValueRoom,
 };
 use crate::{
-    engine::Engine,
+    engine::{Engine, EngineError},
     fence::{Judgement, Standing, Verdict},
     rejections::Caller,
     store::{Settled, Unit},
+    token::Key,
     write::{Change, Value, Write},
 };
 
@@ -33,15 +35,50 @@ pub async fn settle(
     }
 }
 
-/// A claim, and the value as it was at that moment.
+/// The newest state of a key. The value is missing if there is none, or if the client has it already.
+pub async fn read(
+    engine: &Engine,
+    key: &Key,
+    is_known: impl Fn(&Standing) -> bool,
+    room: &mut ValueRoom<'_>,
+) -> Result<(Standing, Option<Value>), Problem> {
+    let mut found = engine.read(key.clone()).await?;
+    if found.lacks_its_value() && !is_known(&found.standing) {
+        found = engine.fetch(key, found, room).await.map_err(|error| unless_over(error, room))?;
+    }
+    Ok((found.standing, found.value))
+}
+
+/// A claim, and the value as it was at that moment or later, under the same mark.
 pub async fn fenced_read(
     engine: &Engine,
     claim: Write,
     caller: Arc<Caller>,
+    is_known: impl Fn(&Standing) -> bool,
+    room: &mut ValueRoom<'_>,
 ) -> Result<(Standing, Option<Value>), Problem> {
-    match engine.settle(Unit::fenced_read(claim.clone()).from(caller)).await? {
+    let unit = Unit::fenced_read(claim.clone()).from(caller);
+    let mut settled = engine.settle(unit.clone()).await?;
+    if let Settled::Applied { judgements, value: None } = &settled
+        && judgements[0].key.present
+        && !is_known(&judgements[0].key)
+    {
+        let fetched = engine.fetch_claimed(&unit, room).await;
+        settled = fetched.map_err(|error| match (error, room.over()) {
+            (EngineError::NoRoom, Some(over)) => Problem::claimed_but_over(over),
+            (error, _) => error.into(),
+        })?;
+    }
+    match settled {
         Settled::Applied { judgements, value } => Ok((judgements[0].key, value)),
         Settled::Refused { judgement, .. } => Err(refused(&claim, &judgement)),
+    }
+}
+
+fn unless_over(error: EngineError, room: &ValueRoom<'_>) -> Problem {
+    match (error, room.over()) {
+        (EngineError::NoRoom, Some(over)) => over.into(),
+        (error, _) => error.into(),
     }
 }
 

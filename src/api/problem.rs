@@ -241,6 +241,10 @@ impl From<EngineError> for Problem {
             EngineError::Overloaded => {
                 (Kind::Overloaded, "nothing was changed; try again after a moment")
             }
+            EngineError::NoRoom => (
+                Kind::Overloaded,
+                "nothing was changed: there is no memory for the value now; try again after a moment",
+            ),
             EngineError::ShuttingDown => {
                 (Kind::ShuttingDown, "nothing was changed; try again with another instance")
             }

@@ -14,6 +14,9 @@ use crate::{fence::Standing, token::Version};
 const HEADERS: usize = 8;
 const BODY_BYTES: usize = 512;
 
+/// Beyond this, what a body has reserved and does not use is given back.
+const LARGE_BODY_BYTES: usize = 16 << 10;
+
 pub fn headers() -> HeaderMap {
     HeaderMap::with_capacity(HEADERS)
 }
@@ -29,6 +32,10 @@ pub fn json_with(status: StatusCode, headers: HeaderMap, document: &impl Seriali
     // Plain structs of strings and numbers: there is nothing in them that could fail to serialize.
     if serde_json::to_writer(&mut body, document).is_err() {
         body.clear();
+    }
+    // It may have grown to twice its length.
+    if body.len() > LARGE_BODY_BYTES {
+        body.shrink_to_fit();
     }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

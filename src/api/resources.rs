@@ -13,11 +13,13 @@ use super::{
     Api, caller, content_type, extract,
     named::{Name, Named},
     openapi,
-    outcome::{fenced_read, settle, with_fencing},
+    outcome::{fenced_read, read, settle, with_fencing},
     problem::{Kind, Problem},
     render,
+    weighed::{Counted, ValueRoom},
 };
 use crate::{
+    fence::Standing,
     token::{Key, Version},
     write::{Change, Value},
 };
@@ -81,7 +83,7 @@ pub async fn put(
     let mut write = extract::write(&api, key, &parts.headers, named, Change::Claim)?;
     let content_type =
         content_type::of_request(&parts.headers, named).map_err(|problem| problem.of(&write))?;
-    let body = body.map_err(|problem| problem.of(&write))?;
+    let body = body.map_err(|problem| problem.of(&write))?.into_bytes();
     write.change = Change::Put(Value { body, content_type });
     let key = write.key.clone();
     let permit = api.access(&parts.extensions).write(&write)?;
@@ -148,28 +150,32 @@ pub async fn get(
     let claim = extract::fenced_read(&key, headers, named)?;
     let known = versions_known_to(headers, named)?;
     let access = api.access(request.extensions());
+    let mut room = ValueRoom::new(&api.limits, access.identity());
+    let is_known = |standing: &Standing| known.contains(standing.version);
     let (standing, value) = match claim {
         None => {
             let engine = api.guarded.engine(access.read(&key)?);
-            let snapshot = engine.read(key.clone()).await?;
-            (snapshot.standing, snapshot.value)
+            read(engine, &key, is_known, &mut room).await?
         }
         Some(claim) => {
             let engine = api.guarded.engine(access.fenced_read(&claim)?);
-            fenced_read(engine, claim, caller::of(request.extensions())).await?
+            let caller = caller::of(request.extensions());
+            fenced_read(engine, claim, caller, is_known, &mut room).await?
         }
     };
-    let Some(value) = value else { return Err(Problem::no_value(&key, &standing)) };
-    let mut response = if known.contains(standing.version) {
-        render::empty(StatusCode::NOT_MODIFIED)
-    } else {
-        value_response(value)
+    if !standing.present {
+        return Err(Problem::no_value(&key, &standing));
+    }
+    let mut response = match value.filter(|_| !is_known(&standing)) {
+        Some(value) => value_response(value, room),
+        None => render::empty(StatusCode::NOT_MODIFIED),
     };
     render::fencing_headers(response.headers_mut(), &standing);
     Ok(response)
 }
 
-fn value_response(value: Value) -> Response {
+/// The value counts from before it was fetched until its client has taken it.
+fn value_response(value: Value, room: ValueRoom<'_>) -> Response {
     let content_type = HeaderValue::try_from(value.content_type)
         .unwrap_or(HeaderValue::from_static(content_type::BYTES));
     let mut headers = render::headers();
@@ -178,7 +184,14 @@ fn value_response(value: Value) -> Response {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let nothing = HeaderValue::from_static("sandbox; default-src 'none'");
     headers.insert(header::CONTENT_SECURITY_POLICY, nothing);
-    let mut response = Response::new(Body::from(value.body));
+    let mut response = match room.of(&value.body) {
+        None => Response::new(Body::from(value.body)),
+        Some(counted) => {
+            let mut response = Response::new(Body::from(counted));
+            response.extensions_mut().insert(Counted);
+            response
+        }
+    };
     *response.headers_mut() = headers;
     response
 }

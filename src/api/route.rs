@@ -126,7 +126,7 @@ fn takes_no_body(route: Route, method: &Method) -> bool {
 /// A client that sends one may think that it is read: `{"scope": "orders"}` would protect nothing.
 async fn without_a_body(api: &Api, route: Route, request: Request) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
-    let body = api.receive(&parts, body).await?;
+    let body = api.receive(&parts, body).await?.bytes;
     // Some HTTP clients cannot send nothing.
     if matches!(body.trim_ascii(), b"" | b"{}" | b"null") {
         return Ok(Request::from_parts(parts, Body::empty()));

@@ -1,4 +1,4 @@
-//! Bodies on their way in and out, counted by the room that they take.
+//! Bodies on their way in and out, counted by the memory that they take up.
 
 use std::{
     error::Error,
@@ -15,7 +15,8 @@ use hyper::body::{Frame, SizeHint};
 use super::misnamed;
 use crate::{
     auth::Identity,
-    limits::{Limits, Load, OverLimit, SMALL},
+    engine::Reserve,
+    limits::{Limits, Load, OverLimit, SMALL, STORED, SharedLoad},
 };
 
 /// A request's body, which is refused where there is no room for more of it.
@@ -35,7 +36,66 @@ impl Incoming<'_> {
             return Ok(());
         }
         let load = self.load.get_or_insert_with(|| self.limits.load(self.who));
-        self.limits.grow(load, self.received)
+        self.limits.grow(load, self.received.saturating_mul(STORED))
+    }
+}
+
+/// A whole body, and what it counts for. `load` is `None` if it is small.
+pub struct Received {
+    pub bytes: Bytes,
+    pub load: Option<Load>,
+}
+
+impl Received {
+    /// Counts for as long as these bytes are in memory.
+    pub fn into_bytes(self) -> Bytes {
+        match self.load {
+            Some(load) => load.of(self.bytes),
+            None => self.bytes,
+        }
+    }
+
+    /// The same, for a body that is taken apart. Its parts are to be counted with it.
+    pub fn into_parts(self) -> (Bytes, Option<SharedLoad>) {
+        let load = self.load.map(Load::shared);
+        match &load {
+            Some(load) => (load.of(self.bytes), Some(load.clone())),
+            None => (self.bytes, None),
+        }
+    }
+}
+
+/// Room for a value, asked for before it is fetched.
+pub struct ValueRoom<'a> {
+    limits: &'a Limits,
+    load: Load,
+    over: Option<OverLimit>,
+}
+
+/// Marks an answer whose body counts already.
+#[derive(Clone, Copy)]
+pub struct Counted;
+
+impl<'a> ValueRoom<'a> {
+    pub fn new(limits: &'a Limits, who: Option<&Identity>) -> Self {
+        Self { limits, load: limits.load(who), over: None }
+    }
+
+    /// Which limit was met, if one was.
+    pub fn over(&self) -> Option<OverLimit> {
+        self.over
+    }
+
+    /// The value counts from now on until its last byte is gone. `None` if there was no need to ask.
+    pub fn of(self, value: &Bytes) -> Option<Bytes> {
+        (self.load.bytes() > 0).then(|| self.load.of(value.clone()))
+    }
+}
+
+impl Reserve for ValueRoom<'_> {
+    fn reserve(&mut self, bytes: u64) -> bool {
+        self.over = self.limits.grow(&mut self.load, bytes).err();
+        self.over.is_none()
     }
 }
 
@@ -79,7 +139,7 @@ pub fn outgoing(
     may_refuse: bool,
 ) -> Result<Response, OverLimit> {
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
-    if bytes <= SMALL {
+    if bytes <= SMALL || answer.extensions().get::<Counted>().is_some() {
         return Ok(answer);
     }
     let mut load = limits.load(who);

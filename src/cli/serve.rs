@@ -129,6 +129,7 @@ async fn serve(
     let admin = Admin {
         engine: engine.clone(),
         locks: locks.clone(),
+        limits,
         drain: drain.clone(),
         history,
         about: Arc::new(about),

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 
 use super::{
-    EngineError,
+    EngineError, gather,
     link::{Link, Purpose},
     queue::{Queue, Waiting},
     writing::{Desk, Writing},
@@ -104,26 +104,24 @@ async fn drive(
     most: usize,
     mut jobs: mpsc::Receiver<Waiting<Writing>>,
 ) {
-    let mut taken = Vec::new();
     loop {
         if jobs.is_empty() {
             // What slipped in before this is still taken. What comes later is turned back to the lane.
             jobs.close();
         }
-        let arrived = jobs.recv_many(&mut taken, most).await;
-        if arrived == 0 {
+        let mut taken = gather::next(&mut jobs, most).await;
+        if taken.is_empty() {
             return;
         }
-        desk.detoured.fetch_sub(arrived, Ordering::Relaxed);
+        desk.detoured.fetch_sub(taken.len(), Ordering::Relaxed);
         let late: Vec<_> = taken.extract_if(.., |waiting| waiting.is_late()).collect();
         for late in late {
             desk.turn_away(late.job, EngineError::Overloaded);
         }
-        let punctual = std::mem::take(&mut taken);
-        if punctual.is_empty() {
+        if taken.is_empty() {
             continue;
         }
-        for blocked in desk.settle(&mut link, punctual).await {
+        for blocked in desk.settle(&mut link, taken).await {
             // A patient session does not say so.
             desk.turn_away(blocked.job, EngineError::Overloaded);
         }

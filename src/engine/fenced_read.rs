@@ -7,10 +7,11 @@
 //!
 //! It says nothing of what its connection is used for: those who read under a token mostly write, too.
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, Reserve};
 use crate::{
     fence::{self, Verdict},
-    store::{Settled, Unit},
+    metrics::Begun,
+    store::{Settled, StoreError, Unit},
     token::Mark,
     write::Write,
 };
@@ -22,9 +23,30 @@ impl Engine {
         unit: &Unit,
     ) -> Result<Option<Settled>, EngineError> {
         match unit.writes() {
-            [claim] if unit.is_fenced_read() && self.is_claimed(claim) => self.reread(claim).await,
+            [claim] if unit.is_fenced_read() && self.is_claimed(claim) => {
+                self.reread(claim, None).await
+            }
             _ => Ok(None),
         }
+    }
+
+    /// The value of a fenced read that has been claimed, where it was too large to come with the claim.
+    pub async fn fetch_claimed(
+        &self,
+        unit: &Unit,
+        room: &mut dyn Reserve,
+    ) -> Result<Settled, EngineError> {
+        let begun = Begun::now(unit);
+        let claim = &unit.writes()[0];
+        let Some(settled) = self.reread(claim, Some(room)).await? else {
+            let lost = "the claim is gone: another server has taken over";
+            return Err(StoreError::Unavailable(lost.into()).into());
+        };
+        // The claim has been counted. That a newer holder has come since then has not.
+        if let Settled::Refused { .. } = settled {
+            self.metrics.writes.settled_by_store(begun, unit, &settled);
+        }
+        Ok(settled)
     }
 
     fn is_claimed(&self, claim: &Write) -> bool {
@@ -33,8 +55,16 @@ impl Engine {
     }
 
     /// The key first, and only then its scope: if that is still at the token, it was so when the key was read.
-    async fn reread(&self, claim: &Write) -> Result<Option<Settled>, EngineError> {
-        let key = self.newest(claim.key.clone()).await?;
+    /// Without room for it, a large value is left out.
+    async fn reread(
+        &self,
+        claim: &Write,
+        room: Option<&mut dyn Reserve>,
+    ) -> Result<Option<Settled>, EngineError> {
+        let mut key = self.newest(claim.key.clone()).await?;
+        if let Some(room) = room {
+            key = self.fetch(&claim.key, key, room).await?;
+        }
         let scope = match &claim.scope {
             Some(scope) => Some(self.newest(scope.clone()).await?),
             None => None,

@@ -8,9 +8,10 @@ use tokio::sync::mpsc;
 
 use super::{queue::Waiting, writing::Writing};
 
-const MOST_BYTES: usize = 4 << 20;
+/// A session has them in memory once more while it sends them.
+const MOST_BYTES: usize = 512 << 10;
 
-/// Their values come back all at once, and may be large.
+/// Their values come back all at once.
 const MOST_FENCED_READS: usize = 16;
 
 /// The next batch, of `most` units at most; empty once nobody can send any more.

@@ -305,7 +305,7 @@ mod tests {
         let marks = Marks::new(ByteSize::mib(1));
         let read = |name: &str, token, own| {
             let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-            let snapshot = Snapshot { standing, own, value: None };
+            let snapshot = Snapshot { standing, own, value: None, size: 0 };
             marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
         };
         read("absent", 9, 0);
@@ -325,7 +325,7 @@ mod tests {
         let marks = Marks::new(ByteSize::mib(1));
         let read = |name: &str, token| {
             let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-            let snapshot = Snapshot { standing, own: token, value: None };
+            let snapshot = Snapshot { standing, own: token, value: None, size: 0 };
             marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
         };
         read("nothing", 0);

@@ -13,15 +13,23 @@ use super::{
     writing::Desk,
 };
 use crate::{
-    store::{Listed, Page, Snapshot, Store, StoreError},
+    store::{INLINE_BYTES, Listed, Page, Snapshot, Store, StoreError},
     token::Key,
 };
 
-/// Reads that are answered together. The values of all of them are in memory at once.
+/// Reads that are answered together. The values of all of them are in memory at once, and those that
+/// are too large for that are left out.
 const MOST: usize = 256;
+
+/// The values of reads that are answered together: so many bytes at most, unless there are so many of them
+/// that each has less than the least.
+const BYTES_TOGETHER: u64 = 1 << 20;
+const LEAST_BYTES: u64 = 8 << 10;
 
 pub enum Reading {
     Key(Key, Reply<Snapshot>),
+    /// With a value of so many bytes at most, for which there is memory.
+    Value(Key, u64, Reply<Snapshot>),
     List(Page, Reply<Vec<Listed>>),
     Ping(Reply<()>),
 }
@@ -59,11 +67,13 @@ impl Reader {
         let mut taken = Vec::with_capacity(self.at_once);
         while jobs.recv_many(&mut taken, self.at_once).await > 0 {
             let mut reads = Vec::with_capacity(taken.len());
+            let mut large = Vec::new();
             for waiting in taken.drain(..) {
                 let late = waiting.is_late();
                 match waiting.job {
                     late_one if late => turn_away(late_one),
                     Reading::Key(key, reply) => reads.push((key, reply)),
+                    Reading::Value(key, most, reply) => large.push((key, most, reply)),
                     Reading::List(page, reply) => {
                         let answer = async { self.link.session().await?.list(&page).await }.await;
                         self.answer(reply, answer);
@@ -75,6 +85,14 @@ impl Reader {
                 }
             }
             self.read(reads).await;
+            // One by one: each is in memory twice while it is taken out of Postgres's answer.
+            for (key, most, reply) in large {
+                // A client that hung up has given its room back.
+                if !reply.is_closed() {
+                    let read = async { self.link.session().await?.read(&key, most).await }.await;
+                    self.answer(reply, read);
+                }
+            }
         }
     }
 
@@ -82,10 +100,13 @@ impl Reader {
         reads.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut keys: Vec<Key> = reads.iter().map(|(key, _)| key.clone()).collect();
         keys.dedup();
+        let most = match keys.len() as u64 {
+            0 => return,
+            count => (BYTES_TOGETHER / count).clamp(LEAST_BYTES, INLINE_BYTES),
+        };
         let snapshots = match &keys[..] {
-            [] => return,
-            [key] => async { Ok(vec![self.link.session().await?.read(key).await?]) }.await,
-            _ => async { self.link.session().await?.read_together(&keys).await }.await,
+            [key] => async { Ok(vec![self.link.session().await?.read(key, most).await?]) }.await,
+            _ => async { self.link.session().await?.read_together(&keys, most).await }.await,
         };
         let snapshots: Vec<Snapshot> = match snapshots {
             Ok(snapshots) => snapshots,
@@ -127,7 +148,7 @@ impl Reader {
 fn turn_away(reading: Reading) {
     let error = EngineError::Overloaded;
     match reading {
-        Reading::Key(_, reply) => drop(reply.send(Err(error))),
+        Reading::Key(_, reply) | Reading::Value(_, _, reply) => drop(reply.send(Err(error))),
         Reading::List(_, reply) => drop(reply.send(Err(error))),
         Reading::Ping(reply) => drop(reply.send(Err(error))),
     }

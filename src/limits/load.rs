@@ -1,7 +1,9 @@
-//! Bytes of bodies that are in memory: of requests while they arrive and until they are settled, and
-//! of answers until their clients have taken them.
+//! Bytes of bodies that are in memory: of requests while they arrive and until they are settled, of
+//! values from before they are fetched, and of answers until their clients have taken them.
 //!
-//! What counts is what has arrived, not what was announced, so nobody takes room by promising.
+//! A body counts for as much as it takes up at its widest, in all the forms that it has at once: see
+//! [`STORED`] and [`BATCHED`]. What counts is what has arrived, not what was announced, so no client takes
+//! room by promising.
 
 use std::sync::{
     Arc,
@@ -16,8 +18,20 @@ use crate::{
     metrics::{Limited, Whose},
 };
 
-/// Smaller bodies are not counted. There are not more of them than requests, whose heads are larger.
-pub const SMALL: u64 = 8 << 10;
+/// Smaller bodies are not counted: the request around one takes up more than that. The queues in front
+/// of the store bound how many of them can wait.
+pub const SMALL: u64 = 1 << 10;
+
+/// A body that is received counts so many times: as it came, and as the copy that goes to the store.
+pub const STORED: u64 = 2;
+
+/// A batch counts so many times: as it came, as the values that were taken out of it, and as their copy
+/// that goes to the store.
+pub const BATCHED: u64 = 3;
+
+/// What each write of a batch counts for besides: its key, its type, its verdict, its place in the arrays
+/// that go to the store. A body of short writes takes up many times its length.
+pub const BATCHED_WRITE: u64 = 1 << 10;
 
 /// How much room there is, and how much of it is taken. 0 is no limit.
 pub struct Room {
@@ -31,7 +45,11 @@ impl Room {
     }
 
     pub fn is_in_use(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) > 0
+        self.taken() > 0
+    }
+
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Somebody has `own` already, and wants `more`. Whoever is alone gets it: what is larger than all the
@@ -61,6 +79,11 @@ pub struct Load {
 }
 
 impl Limits {
+    /// How many bytes of bodies count at this moment.
+    pub fn body_bytes(&self) -> u64 {
+        self.total.bodies.taken()
+    }
+
     pub fn load(&self, who: Option<&Identity>) -> Load {
         Load { own: self.account_of(who), total: self.total.clone(), bytes: 0 }
     }
@@ -83,6 +106,10 @@ impl Limits {
 }
 
 impl Load {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// For what cannot be refused any more.
     pub fn grow_anyway(&mut self, bytes: u64) {
         let more = bytes.saturating_sub(self.bytes);
@@ -92,9 +119,27 @@ impl Load {
         self.bytes += more;
     }
 
-    /// It then counts for as long as these bytes are in memory, whoever has them.
+    /// It then counts for as long as these bytes are in memory, wherever they are.
     pub fn of(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Loaded { bytes, _load: self })
+    }
+
+    /// For bytes that are in memory in several parts.
+    pub fn shared(self) -> SharedLoad {
+        SharedLoad { _load: Arc::new(self) }
+    }
+}
+
+/// Counts until the last part that it belongs to is gone.
+#[derive(Clone)]
+pub struct SharedLoad {
+    _load: Arc<Load>,
+}
+
+impl SharedLoad {
+    /// One of the parts.
+    pub fn of(&self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Loaded { bytes, _load: self.clone() })
     }
 }
 
@@ -106,12 +151,12 @@ impl Drop for Load {
     }
 }
 
-struct Loaded {
+struct Loaded<L> {
     bytes: Bytes,
-    _load: Load,
+    _load: L,
 }
 
-impl AsRef<[u8]> for Loaded {
+impl<L> AsRef<[u8]> for Loaded<L> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

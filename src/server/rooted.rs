@@ -7,7 +7,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::{
@@ -16,6 +16,10 @@ use tokio::{
 };
 
 use crate::threads;
+
+/// Bytes that are read at a time. hyper doubles the buffer of a connection whenever it is filled at once, and keeps
+/// it: with a thousand connections that send large bodies, that would be a hundred megabytes.
+const MOST_READ: usize = 8 << 10;
 
 pub struct Rooted {
     /// Missing only after it could not be taken along, which ends the connection.
@@ -54,7 +58,16 @@ impl AsyncRead for Rooted {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream()?.poll_read(context, buffer)
+        if buffer.remaining() <= MOST_READ {
+            return self.stream()?.poll_read(context, buffer);
+        }
+        let read = {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(MOST_READ));
+            ready!(self.stream()?.poll_read(context, &mut part))?;
+            part.filled().len()
+        };
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
     }
 }
 

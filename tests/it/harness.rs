@@ -16,6 +16,7 @@ pub mod holder;
 pub mod http;
 pub mod http2;
 pub mod locks;
+pub mod memory_limit;
 pub mod pair;
 pub mod pgbouncer;
 pub mod postgres;

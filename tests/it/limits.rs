@@ -217,7 +217,7 @@ async fn bytes_of_bodies_that_are_being_received() {
     let (store, access) = (TestStore::sqlite(), Access::new());
     let (greedy, modest) = (access.token("greedy"), access.token("modest"));
     let tokens = access.path("tokens");
-    let flags = ["--tokens-file", &tokens, "--identity-bodies", "1MiB", "--max-bodies", "2MiB"];
+    let flags = ["--tokens-file", &tokens, "--identity-bodies", "1MiB", "--max-bodies", "3MiB"];
     let server = Fencepost::with(&store, &flags).await;
     let put = |bearer: &str, kib: usize| {
         let client = server.client().bearing(bearer);
@@ -225,9 +225,9 @@ async fn bytes_of_bodies_that_are_being_received() {
         request.header("X-Fencing-Token", 5).body(vec![b'x'; kib << 10])
     };
     assert_eq!(answer(put(&greedy, 900)).await.status, 201);
-    // What counts is what has come, not what was announced.
-    let half = half_a_body(&server, &greedy, 500 << 10).await;
-    eventually("the other half of the room is not enough", || {
+    // What counts is what has come, not what was announced; and it counts twice.
+    let half = half_a_body(&server, &greedy, 200 << 10).await;
+    eventually("what is left of the room is not enough", || {
         let request = put(&greedy, 900);
         async {
             let answer = answer(request).await;

@@ -70,6 +70,7 @@ mod logs;
 mod manifest;
 mod mark_cache;
 mod marks;
+mod memory;
 mod metrics;
 mod misnamed_headers;
 mod newcomers;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use fencepost::{
-    store::{Page, Session, Store, Unit, postgres::PostgresStore},
+    store::{INLINE_BYTES, Page, Session, Store, Unit, postgres::PostgresStore},
     token::{Key, Seq},
     write::Write,
 };
@@ -127,9 +127,9 @@ async fn everything(keys: usize) -> Vec<(&'static str, Vec<Json>)> {
 
     let mut session = watched.store.connect_to_read_keys().await.unwrap();
     let keys: Vec<Key> = (0..TOGETHER).map(|number| Key::new(&name(number)).unwrap()).collect();
-    session.read(&keys[0]).await.unwrap();
+    session.read(&keys[0], INLINE_BYTES).await.unwrap();
     watched.look("a lone read", session.as_mut()).await;
-    session.read_together(&keys).await.unwrap();
+    session.read_together(&keys, INLINE_BYTES).await.unwrap();
     watched.look("reads that come together", session.as_mut()).await;
 
     let mut session = watched.store.connect().await.unwrap();

@@ -58,7 +58,7 @@ async fn each_store_reads_keys_together_in_their_order() {
             Unit::single(Write::claim(key(name), token))
         });
         assert!(session.settle(&claims).await.iter().all(Result::is_ok));
-        let read = session.read_together(&["b", "nothing", "a"].map(key)).await.unwrap();
+        let read = session.read_together(&["b", "nothing", "a"].map(key), 0).await.unwrap();
         let marks: Vec<_> = read.iter().map(|snapshot| snapshot.own).collect();
         assert_eq!(marks, [i64::from(b'b'), 0, i64::from(b'a')]);
     }

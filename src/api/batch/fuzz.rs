@@ -5,9 +5,13 @@ use serde_json::json;
 
 use super::*;
 
+fn parse_whole(body: &Bytes) -> Result<Vec<Write>, Problem> {
+    parse(Rule::AtLeast, texts(body)?, &Source { body: body.clone(), load: None })
+}
+
 /// What the store is promised of a batch.
 fn check(body: &[u8]) {
-    let Ok(writes) = parse(Rule::AtLeast, &Bytes::copy_from_slice(body)) else { return };
+    let Ok(writes) = parse_whole(&Bytes::copy_from_slice(body)) else { return };
     assert!((1..=MAX_WRITES).contains(&writes.len()));
     let keys: HashSet<&Key> = writes.iter().map(|write| &write.key).collect();
     assert_eq!(keys.len(), writes.len(), "each key at most once");
@@ -15,7 +19,7 @@ fn check(body: &[u8]) {
         assert_ne!(write.scope.as_ref(), Some(&write.key), "a scope is another key");
         assert_ne!(write.change, Change::Claim);
     }
-    assert_eq!(parse(Rule::AtLeast, &said(&writes)).ok(), Some(writes), "it can be said again");
+    assert_eq!(parse_whole(&said(&writes)).ok(), Some(writes), "it can be said again");
 }
 
 /// The batch in the words of the API.
@@ -103,6 +107,6 @@ proptest! {
     fn every_sound_batch_is_accepted(mut writes in vec(any_write(), 1..6)) {
         let mut keys = HashSet::new();
         writes.retain(|write| keys.insert(write.key.clone()));
-        prop_assert_eq!(parse(Rule::AtLeast, &said(&writes)).ok(), Some(writes));
+        prop_assert_eq!(parse_whole(&said(&writes)).ok(), Some(writes));
     }
 }

@@ -124,7 +124,7 @@ pub async fn post(State(api): State<Api>, request: Request) -> Result<Response, 
     let access = api.access(&parts.extensions);
     let locks = api.guarded.locks(access.lock(&name)?)?;
     let form = accept::form(&parts.headers)?;
-    let mut wish = wish(name.clone(), &parts.headers, &body?)?;
+    let mut wish = wish(name.clone(), &parts.headers, &body?.bytes)?;
     wish.identity = access.identity().cloned();
     let place = if form == Form::Events { Some(locks.stream(access.identity())?) } else { None };
     let acquired = locks.acquire(wish).await?;

@@ -79,7 +79,7 @@ fn unavailable(detail: &str) -> Problem {
 /// next one is higher. So even an unknown outcome is one that may simply be tried again.
 fn not_claimed(error: &EngineError) -> Problem {
     let kind = match error {
-        EngineError::Overloaded => Kind::Overloaded,
+        EngineError::Overloaded | EngineError::NoRoom => Kind::Overloaded,
         EngineError::ShuttingDown => Kind::ShuttingDown,
         EngineError::NotTheirs => Kind::Forbidden,
         EngineError::Authority(_) => Kind::AuthorityUnavailable,

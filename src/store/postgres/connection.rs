@@ -335,6 +335,11 @@ impl Connection {
         &mut self.inner
     }
 
+    /// Gives back what its buffers have grown to.
+    pub fn shrink(&mut self) {
+        sqlx::Connection::shrink_buffers(&mut self.inner);
+    }
+
     /// Takes leave of the server. A connection that is merely dropped ends too, but without a word.
     async fn close(self) {
         let _ = sqlx::Connection::close(self.inner).await;

@@ -37,7 +37,9 @@ SELECT key, token, seq, version, created, digest, value IS NOT NULL AS present
 FROM fencepost.resources WHERE key = ANY($1) ORDER BY key FOR UPDATE";
 
 /// $1 keys.
-const VALUES: &str = "SELECT key, value, content_type FROM fencepost.resources WHERE key = ANY($1)";
+const VALUES: &str = "
+SELECT key, value, content_type FROM fencepost.resources
+WHERE key = ANY($1) AND octet_length(value) <= 65536";
 
 /// $1 keys, then one array for each column; $7 says whose value changes, to $8 and $9.
 const UPDATE_ROWS: &str = "

@@ -25,7 +25,7 @@ use crate::{
 /// there is none.
 const LOOK_AT_ROWS: &str = "
 SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NULL AS present,
-       CASE WHEN r.key = ANY($2) THEN r.value END AS value,
+       CASE WHEN r.key = ANY($2) AND octet_length(r.value) <= 65536 THEN r.value END AS value,
        CASE WHEN r.key = ANY($2) THEN r.content_type END AS content_type, f.token AS floor,
        current_setting('synchronous_standby_names') <> '' AS has_standbys
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";

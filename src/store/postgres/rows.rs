@@ -3,6 +3,7 @@
 use sqlx::{ColumnIndex, Decode, Postgres, Row, Type, postgres::PgRow};
 
 use crate::{
+    buffer,
     fence::Standing,
     store::Listed,
     token::{Mark, Version},
@@ -13,9 +14,11 @@ use crate::{
 pub struct Found {
     pub standing: Standing,
     pub floor: Mark,
+    /// Missing where there is none, and where it is larger than was asked for.
     pub value: Option<Value>,
     /// Whether commits wait for a standby.
     pub has_standbys: bool,
+    pub size: u64,
 }
 
 /// Where the columns are that a statement selects first, if its rows are judged or read. To find each by
@@ -33,6 +36,8 @@ mod place {
     pub const CONTENT_TYPE: usize = 8;
     pub const FLOOR: usize = 9;
     pub const HAS_STANDBYS: usize = 10;
+    // Of a single row.
+    pub const SIZE: usize = 11;
 }
 
 /// One of many rows of an answer, by the places of its columns. All of them have columns of the same
@@ -64,7 +69,14 @@ pub fn found(row: &PgRow) -> Result<Found, sqlx::Error> {
         Some(_) => standing_of(row)?,
         None => Standing::default(),
     };
-    Ok(Found { standing, floor, value: value_of(row)?, has_standbys: has_standbys(row)? })
+    let size = size_of(row.try_get(place::SIZE)?);
+    let has_standbys = has_standbys(row)?;
+    Ok(Found { standing, floor, value: value_of(row)?, has_standbys, size })
+}
+
+/// Of a value that may be missing.
+pub fn size_of(length: Option<i32>) -> u64 {
+    length.and_then(|length| u64::try_from(length).ok()).unwrap_or(0)
 }
 
 /// `None` where the join has found no row.
@@ -109,8 +121,9 @@ fn value_in<I: ColumnIndex<PgRow>>(
 }
 
 /// There is a value only where both are there.
-pub fn value_of_parts(body: Option<Vec<u8>>, content_type: Option<String>) -> Option<Value> {
-    body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type })
+pub fn value_of_parts(body: Option<&[u8]>, content_type: Option<String>) -> Option<Value> {
+    let value = |(body, content_type)| Value { body: buffer::copied(body), content_type };
+    body.zip(content_type).map(value)
 }
 
 pub fn listed(row: &PgRow) -> Result<Listed, sqlx::Error> {

@@ -77,7 +77,7 @@ WHERE r.key = n.key
             $guard,
             "
 RETURNING r.key, r.version, r.created, r.value IS NOT NULL AS present,
-          CASE WHEN n.some_claim THEN r.value END AS value,
+          CASE WHEN n.some_claim AND octet_length(r.value) <= 65536 THEN r.value END AS value,
           CASE WHEN n.some_claim THEN r.content_type END AS content_type"
         )
     };

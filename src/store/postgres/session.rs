@@ -27,6 +27,9 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 /// For a sign of life. It waits for no row.
 pub(super) const PING_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Bytes of a statement after which a connection gives the memory of its buffers back.
+const LARGE_STATEMENT: usize = 128 << 10;
+
 /// $1 after, $2 prefix, $3 end of the prefix or null, $4 limit.
 const LIST: &str = "
 SELECT key, version, greatest(token, (SELECT token FROM fencepost.floor)) AS token,
@@ -97,6 +100,10 @@ impl Session for PostgresSession {
         let settling = within(DEADLINE, self.settle_some(&mut batch, all));
         let (ended, warned) = notices::listening(settling).await;
         let is_over = ended.is_err();
+        // What has been sent stays in the connection's buffer, which grows and does not shrink by itself.
+        if units.iter().map(Unit::bytes).sum::<usize>() > LARGE_STATEMENT {
+            self.connection.shrink();
+        }
         let unconfirmed = batch.take_unconfirmed();
         let settled = self.confirm(batch.finish(ended, surely), &unconfirmed, is_over).await;
         if self.connection.is_deposed() {
@@ -108,13 +115,17 @@ impl Session for PostgresSession {
         settled
     }
 
-    async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
-        let read = within(DEADLINE, self.read_now(key)).await.map_err(surely);
+    async fn read(&mut self, key: &Key, most: u64) -> Result<Snapshot, StoreError> {
+        let read = within(DEADLINE, self.read_now(key, most)).await.map_err(surely);
         self.connection.unless_deposed(read)
     }
 
-    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
-        let read = within(DEADLINE, self.read_together_now(keys)).await.map_err(surely);
+    async fn read_together(
+        &mut self,
+        keys: &[Key],
+        most: u64,
+    ) -> Result<Vec<Snapshot>, StoreError> {
+        let read = within(DEADLINE, self.read_together_now(keys, most)).await.map_err(surely);
         self.connection.unless_deposed(read)
     }
 

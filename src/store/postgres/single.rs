@@ -19,6 +19,9 @@ use crate::{
     write::{Change, Precondition, Rule, Value, Write},
 };
 
+/// [`INLINE_BYTES`](crate::store::INLINE_BYTES), as Postgres counts.
+const INLINE: i32 = 64 << 10;
+
 macro_rules! update_if_it_passes {
     () => {
         "
@@ -67,7 +70,7 @@ WITH updated AS (
       AND $2 >= (SELECT token FROM fencepost.floor)
       AND (r.token < $2 OR (r.token = $2 AND r.seq < $3))
     RETURNING r.version, r.value IS NOT NULL AS present,
-              CASE WHEN $5 THEN r.value END AS value,
+              CASE WHEN $5 AND octet_length(r.value) <= 65536 THEN r.value END AS value,
               CASE WHEN $5 THEN r.content_type END AS content_type
 ), inserted AS (
     INSERT INTO fencepost.resources (key, token, seq, digest)
@@ -212,7 +215,8 @@ impl PostgresSession {
         write: &Write,
         read_back: bool,
     ) -> Result<Option<Alone>, StoreError> {
-        let found = self.find(&write.key, read_back).await?;
+        let most = if read_back { INLINE } else { -1 };
+        let found = self.find(&write.key, most).await?;
         let judgement = fence::judge(write, &found.standing, None, found.floor);
         if judgement.passed_the_fence() && judgement.key != found.standing {
             return Ok(None);

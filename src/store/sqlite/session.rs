@@ -5,9 +5,11 @@ use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::Sqli
 
 use super::{MIGRATIONS, Writing};
 use crate::{
+    buffer,
     fence::Standing,
     store::{
-        Listed, Page, Session, Settled, Snapshot, StoreError, Unit, first_key_after_prefix,
+        INLINE_BYTES, Listed, Page, Session, Settled, Snapshot, StoreError, Unit,
+        first_key_after_prefix,
         ledger::{Entry, Ledger, ValueChange},
     },
     token::{Key, Mark, Version},
@@ -83,13 +85,15 @@ impl Session for SqliteSession {
         }
     }
 
-    async fn read(&mut self, key: &Key) -> Result<Snapshot, StoreError> {
+    async fn read(&mut self, key: &Key, most: u64) -> Result<Snapshot, StoreError> {
         let row = sqlx::query(
             "SELECT f.token AS floor, r.token, r.seq, r.version, r.created, r.digest,
-                    r.value, r.content_type, r.value IS NOT NULL AS present
+                    CASE WHEN length(r.value) <= ?2 THEN r.value END AS value, r.content_type,
+                    r.value IS NOT NULL AS present, length(r.value) AS size
              FROM floor f LEFT JOIN resources r ON r.key = ?1",
         )
         .bind(key.as_str())
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
         .fetch_one(&mut self.connection)
         .await
         .map_err(not_applied)?;
@@ -101,13 +105,19 @@ impl Session for SqliteSession {
         let own = standing.mark.token;
         let floor = Mark { token: row.try_get("floor").map_err(not_applied)?, seq: 0 };
         standing.mark = standing.mark.max(floor);
-        Ok(Snapshot { standing, own, value })
+        let size: Option<i64> = row.try_get("size").map_err(not_applied)?;
+        let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+        Ok(Snapshot { standing, own, value, size })
     }
 
-    async fn read_together(&mut self, keys: &[Key]) -> Result<Vec<Snapshot>, StoreError> {
+    async fn read_together(
+        &mut self,
+        keys: &[Key],
+        most: u64,
+    ) -> Result<Vec<Snapshot>, StoreError> {
         let mut snapshots = Vec::with_capacity(keys.len());
         for key in keys {
-            snapshots.push(self.read(key).await?);
+            snapshots.push(self.read(key, most).await?);
         }
         Ok(snapshots)
     }
@@ -179,10 +189,13 @@ async fn current_value(
         ValueChange::Set(value) => Ok(Some(value.clone())),
         ValueChange::Cleared => Ok(None),
         ValueChange::Kept => {
-            let row = sqlx::query("SELECT value, content_type FROM resources WHERE key = ?1")
-                .bind(key.as_str())
-                .fetch_optional(connection)
-                .await?;
+            let row = sqlx::query(
+                "SELECT value, content_type FROM resources WHERE key = ?1 AND length(value) <= ?2",
+            )
+            .bind(key.as_str())
+            .bind(i64::try_from(INLINE_BYTES).unwrap_or(i64::MAX))
+            .fetch_optional(connection)
+            .await?;
             row.as_ref().map_or(Ok(None), value_of)
         }
     }
@@ -234,9 +247,10 @@ fn standing_of(row: &SqliteRow) -> Result<Standing, sqlx::Error> {
 }
 
 fn value_of(row: &SqliteRow) -> Result<Option<Value>, sqlx::Error> {
-    let body: Option<Vec<u8>> = row.try_get("value")?;
+    let body: Option<&[u8]> = row.try_get("value")?;
     let content_type: Option<String> = row.try_get("content_type")?;
-    Ok(body.zip(content_type).map(|(body, content_type)| Value { body: body.into(), content_type }))
+    let value = |(body, content_type)| Value { body: buffer::copied(body), content_type };
+    Ok(body.zip(content_type).map(value))
 }
 
 fn listed(row: &SqliteRow) -> Result<Listed, sqlx::Error> {

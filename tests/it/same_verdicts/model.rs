@@ -97,7 +97,8 @@ impl Model {
         let Row { mut standing, value } = self.row(key);
         let own = standing.mark.token;
         standing.mark = standing.mark.max(self.floor_mark());
-        Snapshot { standing, own, value }
+        let size = value.as_ref().map_or(0, |value| value.body.len() as u64);
+        Snapshot { standing, own, value, size }
     }
 
     pub fn list(&self) -> Vec<Listed> {
