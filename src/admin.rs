@@ -44,6 +44,7 @@ use crate::{
     locks::Locks,
     metrics::Format,
     server::Drain,
+    store::{DiskTrouble, StoreError},
 };
 
 /// A probe must be answered before its caller gives up.
@@ -170,6 +171,12 @@ impl Admin {
 async fn ping(engine: &Engine) -> Result<(), &'static str> {
     match tokio::time::timeout(PATIENCE, engine.ping()).await {
         Ok(Ok(())) => Ok(()),
+        Ok(Err(EngineError::Store(StoreError::Disk(DiskTrouble::Full, _)))) => {
+            Err("its disk is full: nothing can be written until there is room")
+        }
+        Ok(Err(EngineError::Store(StoreError::Disk(DiskTrouble::ReadOnly, _)))) => {
+            Err("it is read-only: nothing can be written")
+        }
         Ok(Err(error)) => {
             tracing::debug!(%error, "the store did not answer a probe");
             Err("it does not answer as it should; see the log")

@@ -65,6 +65,7 @@ pub enum Subject {
     Encoding,
     Primary,
     Connections,
+    Disk,
     Migrations,
     Tables,
     Sync,
@@ -92,7 +93,7 @@ pub struct Place {
 }
 
 impl Subject {
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Settings,
         Self::Password,
         Self::Encryption,
@@ -107,6 +108,7 @@ impl Subject {
         Self::Encoding,
         Self::Primary,
         Self::Connections,
+        Self::Disk,
         Self::Migrations,
         Self::Tables,
         Self::Sync,
@@ -141,6 +143,7 @@ impl Subject {
             Self::Encoding => ("store", "encoding", "docs/postgres.md"),
             Self::Primary => ("store", "primary", "docs/check.md#store"),
             Self::Connections => ("store", "connections", "docs/check.md#store"),
+            Self::Disk => ("store", "disk", "docs/runbooks/store-down.md#a-full-disk"),
             Self::Migrations => ("schema", "version", "docs/postgres.md#upgrades"),
             Self::Tables => ("schema", "guards", "docs/check.md#schema"),
             Self::Sync => ("durability", "sync to disk", "docs/postgres.md#durability"),

@@ -195,12 +195,28 @@ pub enum StoreError {
     /// Nothing was changed: the database refused this one write. The connection is as good as new.
     #[error("the database refused the write: {0}")]
     Failed(String),
+    /// Nothing was changed: the database cannot write, or not read what it wrote. Reads may go on.
+    #[error("{0}: {1}")]
+    Disk(DiskTrouble, String),
     /// The connection was lost around the commit. The write has taken effect, will, or never will.
     #[error("the outcome of the write is unknown: {0}")]
     Unknown(String),
     /// The database answers, but must not be used as it is.
     #[error("{0}")]
     Unfit(String),
+}
+
+/// What is wrong with the disk that a database is on, or with its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskTrouble {
+    #[error("the disk is full")]
+    Full,
+    #[error("the database is read-only")]
+    ReadOnly,
+    #[error("the disk does not read or write as it should")]
+    Failing,
+    #[error("the database is damaged")]
+    Damaged,
 }
 
 impl StoreError {
@@ -211,7 +227,8 @@ impl StoreError {
     /// Whether the session that reported this is of no further use.
     pub fn ends_the_session(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) => true,
+            // Where the disk has failed a statement, SQLite may have rolled back by itself, and sqlx not know.
+            Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) | Self::Disk(..) => true,
             Self::Busy | Self::Locked | Self::Conflict | Self::Failed(_) => false,
         }
     }
@@ -412,6 +429,12 @@ pub trait Session: Send {
 
     /// Proves that the database answers and that its schema is still the right one.
     async fn ping(&mut self) -> Result<(), StoreError>;
+
+    /// Whether the database takes writes, as far as that is known. Where one has failed for want of room, it
+    /// finds out whether there is some again.
+    async fn can_write(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Which server this is, and which one was written to last. A file has no standby.
     async fn lineage(&mut self) -> Result<Lineage, StoreError> {

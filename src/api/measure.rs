@@ -158,6 +158,7 @@ fn bad_input(problem: Kind) -> Option<BadInput> {
         | Kind::OverLimit
         | Kind::Overloaded
         | Kind::StoreUnavailable
+        | Kind::StoreFull
         | Kind::AuthorityUnavailable
         | Kind::ShuttingDown
         | Kind::OutcomeUnknown
@@ -178,6 +179,7 @@ fn read_outcome(problem: Option<Kind>) -> ReadOutcome {
         Some(
             Kind::Overloaded
             | Kind::StoreUnavailable
+            | Kind::StoreFull
             | Kind::AuthorityUnavailable
             | Kind::ShuttingDown
             | Kind::OutcomeUnknown,

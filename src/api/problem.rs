@@ -22,7 +22,7 @@ use crate::{
     engine::EngineError,
     fence::{Judgement, Refusal, Standing},
     rejections::Refused,
-    store::StoreError,
+    store::{DiskTrouble, StoreError},
     token::{InvalidKey, Key, Seq, Token, Version},
     write::Write,
 };
@@ -261,6 +261,7 @@ impl From<EngineError> for Problem {
                 Kind::StoreUnavailable,
                 "nothing was changed: the row stayed locked by another transaction; try again",
             ),
+            EngineError::Store(StoreError::Disk(trouble, _)) => on_the_disk(trouble),
             EngineError::Store(StoreError::Unknown(_)) => (
                 Kind::OutcomeUnknown,
                 "the connection to the store was lost around the commit; repeat the request with \
@@ -274,6 +275,27 @@ impl From<EngineError> for Problem {
             ),
         };
         Self::new(kind, detail)
+    }
+}
+
+fn on_the_disk(trouble: DiskTrouble) -> (Kind, &'static str) {
+    match trouble {
+        DiskTrouble::Full => (
+            Kind::StoreFull,
+            "nothing was changed: the disk of the store has no room left; free some, then try again",
+        ),
+        DiskTrouble::ReadOnly => (
+            Kind::StoreUnavailable,
+            "nothing was changed: the store is read-only; make it writable, then try again",
+        ),
+        DiskTrouble::Failing => (
+            Kind::StoreUnavailable,
+            "nothing was changed: the disk of the store fails to read or write; see the server's log",
+        ),
+        DiskTrouble::Damaged => (
+            Kind::StoreUnavailable,
+            "nothing was changed: the files of the store are damaged; restore them from a backup",
+        ),
     }
 }
 

@@ -123,6 +123,7 @@ impl Failure {
                 "lock-lost" => LOST,
                 "overloaded"
                 | "store-unavailable"
+                | "store-full"
                 | "authority-unavailable"
                 | "shutting-down"
                 | "outcome-unknown" => UNAVAILABLE,

@@ -22,7 +22,7 @@ use crate::{
     server::{self, Drain},
     settings::{Exposure, LockService, Settings, StoreUrl},
     spans::{self, Spans},
-    store::{Store, StoreError},
+    store::{DiskTrouble, Store, StoreError},
     threads::Threads,
 };
 
@@ -282,7 +282,12 @@ async fn prepare(store: Arc<dyn Store>, migrate: bool) -> Result<(), StoreError>
             store.check().await
         };
         match attempt.await {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy | StoreError::Conflict)) => {
+            Err(
+                error @ (StoreError::Unavailable(_)
+                | StoreError::Busy
+                | StoreError::Conflict
+                | StoreError::Disk(DiskTrouble::Full, _)),
+            ) => {
                 tracing::warn!(%error, "waiting for the store");
             }
             settled => return settled,

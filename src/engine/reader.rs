@@ -79,7 +79,12 @@ impl Reader {
                         self.answer(reply, answer);
                     }
                     Reading::Ping(reply) => {
-                        let answer = async { self.link.session().await?.ping().await }.await;
+                        let answer = async {
+                            let session = self.link.session().await?;
+                            session.ping().await?;
+                            session.can_write().await
+                        };
+                        let answer = answer.await;
                         self.answer(reply, answer);
                     }
                 }

@@ -7,6 +7,7 @@
 
 mod audit;
 mod compact;
+mod disk;
 mod examination;
 mod floor;
 mod lock_queue;
@@ -31,11 +32,12 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use self::{
-    audit::SqliteAudit, lock_table::SqliteLockTable, memory::SqliteMemory, session::SqliteSession,
+    audit::SqliteAudit, disk::Disk, lock_table::SqliteLockTable, memory::SqliteMemory,
+    session::SqliteSession,
 };
 use super::{
-    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Rights,
-    Schema, Session, Store, StoreError, Tokens, migrations::Migrations,
+    Audit, Compacted, DiskTrouble, FloorState, LockNews, LockTable, Memory, Migrated, Plan,
+    Reading, Rights, Schema, Session, Store, StoreError, Tokens, migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -59,11 +61,13 @@ type Writing = Arc<Mutex<()>>;
 pub struct SqliteStore {
     path: PathBuf,
     writing: Writing,
+    disk: Arc<Disk>,
 }
 
 impl SqliteStore {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, writing: Writing::default() }
+        let disk = Arc::new(Disk::of(&path));
+        Self { path, writing: Writing::default(), disk }
     }
 
     /// A file that is there, to read and write.
@@ -88,13 +92,14 @@ impl SqliteStore {
             .disable_statement_logging()
     }
 
-    /// A file that cannot be opened now will not open later: nobody else is to bring it.
+    /// A file that cannot be opened now will not open later: nobody else is to bring it. A full disk may
+    /// have room again.
     async fn open_with(
         &self,
         options: SqliteConnectOptions,
     ) -> Result<SqliteConnection, StoreError> {
         options.connect().await.map_err(|error| match session::not_applied(error) {
-            StoreError::Busy => StoreError::Busy,
+            error @ (StoreError::Busy | StoreError::Disk(DiskTrouble::Full, _)) => error,
             error => StoreError::Unfit(format!("cannot open {}: {error}", self.path.display())),
         })
     }
@@ -130,7 +135,11 @@ fn too_new(path: &Path) -> String {
 #[async_trait]
 impl Store for SqliteStore {
     async fn connect(&self) -> Result<Box<dyn Session>, StoreError> {
-        Ok(Box::new(SqliteSession::new(self.open().await?, self.writing.clone())))
+        Ok(Box::new(SqliteSession::new(
+            self.open().await?,
+            self.writing.clone(),
+            self.disk.clone(),
+        )))
     }
 
     /// Whoever waits for the file waits for all of it.

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
+use crate::it::harness::{
+    Surroundings,
     disk::Disk,
-    it::harness::{
-        Surroundings, eventually,
-        fencepost::Fencepost,
-        http::{Client, answer},
-        postgres::Postgres,
-    },
+    eventually,
+    fencepost::Fencepost,
+    http::{Client, answer},
+    postgres::Postgres,
 };
 
 /// Enough to need another page soon.

@@ -203,6 +203,7 @@ fn problem(status: StatusCode, seen: Seen, document: &Value) -> Outcome {
         | "lock-held"
         | "overloaded"
         | "store-unavailable"
+        | "store-full"
         | "shutting-down"
         | "authority-unavailable" => Outcome::NotApplied { reason },
         "outcome-unknown" => Outcome::Unknown { reason },

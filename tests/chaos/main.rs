@@ -21,7 +21,6 @@ mod bounds;
 mod check;
 mod client;
 mod clock;
-mod disk;
 mod faults;
 mod full;
 mod history;

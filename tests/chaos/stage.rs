@@ -6,10 +6,10 @@ use tempfile::TempDir;
 use crate::{
     client::{Client, Orders},
     clock::Clock,
-    disk::Disk,
     history::{self, Takeover},
     it::harness::{
         chaos_proxy::ChaosProxy,
+        disk::Disk,
         etcd::{Cluster, Etcd},
         fencepost::{self, Fencepost},
         postgres::{self, Postgres},

@@ -9,6 +9,7 @@ pub mod blocker;
 pub mod browser;
 pub mod chaos_proxy;
 pub mod collector;
+pub mod disk;
 pub mod elsewhere;
 pub mod etcd;
 pub mod fencepost;

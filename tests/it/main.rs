@@ -55,6 +55,7 @@ mod etcd_recipe;
 mod etcd_watch;
 mod examples;
 mod fenced_reads;
+mod full_disk;
 mod gathering;
 mod guards;
 #[allow(dead_code, clippy::unused_async)] // A tool box: not every test uses every tool.

@@ -59,6 +59,7 @@ async fn a_refusal_costs_the_connection_only_where_it_has_to() {
         ("23514", 503, "store-unavailable", kept),
         ("40001", 503, "store-unavailable", kept),
         // This server will not do any more, or what was prepared on it will not.
+        ("53100", 503, "store-full", left),
         ("25006", 503, "store-unavailable", left),
         ("0A000", 503, "store-unavailable", left),
         ("26000", 503, "store-unavailable", left),

@@ -7,7 +7,7 @@ use crate::{
     authority::Holder,
     engine::EngineError,
     locks::LockError,
-    store::StoreError,
+    store::{DiskTrouble, StoreError},
     token::{Key, Token},
 };
 
@@ -83,8 +83,10 @@ fn not_claimed(error: &EngineError) -> Problem {
         EngineError::ShuttingDown => Kind::ShuttingDown,
         EngineError::NotTheirs => Kind::Forbidden,
         EngineError::Authority(_) => Kind::AuthorityUnavailable,
+        EngineError::Store(StoreError::Disk(DiskTrouble::Full, _)) => Kind::StoreFull,
         EngineError::Store(
             StoreError::Unavailable(_)
+            | StoreError::Disk(..)
             | StoreError::Busy
             | StoreError::Locked
             | StoreError::Conflict

@@ -54,6 +54,8 @@ pub enum Kind {
     /// 503
     StoreUnavailable,
     /// 503
+    StoreFull,
+    /// 503
     AuthorityUnavailable,
     /// 503
     ShuttingDown,
@@ -72,7 +74,7 @@ impl Kind {
         }
     }
 
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::InvalidToken,
         Self::InvalidSeq,
         Self::InvalidKey,
@@ -96,6 +98,7 @@ impl Kind {
         Self::OverLimit,
         Self::Overloaded,
         Self::StoreUnavailable,
+        Self::StoreFull,
         Self::AuthorityUnavailable,
         Self::ShuttingDown,
         Self::OutcomeUnknown,
@@ -128,6 +131,7 @@ impl Kind {
             Self::OverLimit => StatusCode::TOO_MANY_REQUESTS,
             Self::Overloaded
             | Self::StoreUnavailable
+            | Self::StoreFull
             | Self::AuthorityUnavailable
             | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
@@ -160,6 +164,7 @@ impl Kind {
             // The status says whether it is this client that asks for much, or all of them.
             Self::OverLimit | Self::Overloaded => "urn:fencepost:overloaded",
             Self::StoreUnavailable => "urn:fencepost:store-unavailable",
+            Self::StoreFull => "urn:fencepost:store-full",
             Self::AuthorityUnavailable => "urn:fencepost:authority-unavailable",
             Self::ShuttingDown => "urn:fencepost:shutting-down",
             Self::OutcomeUnknown => "urn:fencepost:outcome-unknown",
@@ -191,6 +196,7 @@ impl Kind {
             Self::OverLimit => "A limit is reached",
             Self::Overloaded => "Too many requests are waiting",
             Self::StoreUnavailable => "The store cannot be used at the moment",
+            Self::StoreFull => "The store's disk is full",
             Self::AuthorityUnavailable => "The lock service cannot be used at the moment",
             Self::ShuttingDown => "The server is shutting down",
             Self::OutcomeUnknown => "Whether the write took effect is unknown",
@@ -205,6 +211,7 @@ impl Kind {
                 | Self::OverLimit
                 | Self::Overloaded
                 | Self::StoreUnavailable
+                | Self::StoreFull
                 | Self::AuthorityUnavailable
                 | Self::LockHeld
                 | Self::ShuttingDown

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     settings::read_secret,
-    store::{Lineage, StoreError},
+    store::{DiskTrouble, Lineage, StoreError},
 };
 
 /// How long Postgres may take to accept a connection.
@@ -534,6 +534,7 @@ pub fn not_applied(error: sqlx::Error) -> StoreError {
         Some(answer) if !ends_the_connection(answer) => match answer.code() {
             "55P03" => StoreError::Busy,
             "40001" | "40P01" => StoreError::Conflict,
+            "53100" => StoreError::Disk(DiskTrouble::Full, error.to_string()),
             // A primary that was demoted. Another connection may lead to the new one.
             "25006" => StoreError::Unfit(READ_ONLY.into()),
             // A prepared statement that no longer fits the schema: a new connection has new ones.

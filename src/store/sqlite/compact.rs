@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, Row, SqliteConnection};
 
+use super::session::not_committed;
 use crate::store::{Compacted, StoreError};
 
 /// Rows dropped per transaction, so that writers are never kept waiting for long.
@@ -116,6 +117,6 @@ async fn drop_some(
                 .map_err(StoreError::unavailable)?;
         compacted.dropped += dropped.rows_affected();
     }
-    transaction.commit().await.map_err(StoreError::unavailable)?;
+    transaction.commit().await.map_err(not_committed)?;
     Ok(keys.into_iter().next_back())
 }

@@ -2,13 +2,17 @@
 
 use std::{fs::OpenOptions, path::Path, time::SystemTime};
 
+use bytesize::ByteSize;
 use sqlx::{Row, SqliteConnection};
 
-use super::{SqliteStore, objects};
+use super::{SqliteStore, disk::ENOUGH_BYTES, objects};
 use crate::{
     finding::{Finding, Subject},
     store::{Schema, Store, StoreError, clock_finding},
 };
+
+/// With less room, an operator should know.
+const LITTLE_BYTES: u64 = 64 << 20;
 
 /// The journal mode is kept in the file; what a crash may lose is set by every connection.
 const FACTS: &str = "
@@ -32,6 +36,7 @@ pub async fn examine(store: &SqliteStore) -> Vec<Finding> {
         Finding::good(Subject::Store, format!("{} can be read", store.path.display())),
         schema(&found),
         writable(&store.path),
+        room(store.disk.free_bytes()),
     ];
     if let Ok(known @ (Schema::Current | Schema::Ahead)) = found {
         findings.push(guards(&mut connection, known == Schema::Ahead).await);
@@ -79,6 +84,27 @@ async fn guards(connection: &mut SqliteConnection, newer: bool) -> Finding {
         Ok(None) => Finding::good(Subject::Tables, "tables and triggers are those of the schema"),
         Ok(Some(reason)) => Finding::bad(Subject::Tables, reason, "a server refuses this file"),
         Err(error) => broken(Subject::Tables, &error),
+    }
+}
+
+/// Also before any write has failed.
+fn room(free: Option<u64>) -> Finding {
+    const FREE_IT: &str =
+        "free some room on the disk of the file, or move the file to a larger one";
+    let says = |bytes| format!("{} are free on the disk of the file", ByteSize::b(bytes));
+    match free {
+        Some(bytes) if bytes < ENOUGH_BYTES => {
+            Finding::bad(Subject::Disk, format!("the disk is full: {}", says(bytes)), FREE_IT)
+        }
+        Some(bytes) if bytes < LITTLE_BYTES => {
+            Finding::doubtful(Subject::Disk, format!("only {}", says(bytes)), FREE_IT)
+        }
+        Some(bytes) => Finding::good(Subject::Disk, says(bytes)),
+        None => Finding::doubtful(
+            Subject::Disk,
+            "the system does not say how much room is left",
+            "see that the directory of the file can be read",
+        ),
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use sqlx::{Connection, Row, Sqlite, SqliteConnection, Transaction, sqlite::SqliteRow};
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Writing, session::not_applied};
+use super::{
+    Writing,
+    session::{not_applied, not_committed},
+};
 use crate::{
     auth::Identity,
     authority::{Holder, LockEvent},
@@ -196,7 +199,7 @@ impl<'c> Queue<'c> {
     ) -> Result<Changed<T>, StoreError> {
         let next = if self.collected { self.first().await?.map(|first| first.lease) } else { None };
         // A failed commit may have reached the disk or not.
-        self.transaction.commit().await.map_err(StoreError::unknown)?;
+        self.transaction.commit().await.map_err(not_committed)?;
         let next = next.filter(|next| Some(next.as_str()) != own);
         Ok(Changed { outcome, next, events: self.events })
     }

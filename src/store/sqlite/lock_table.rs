@@ -9,7 +9,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use super::{
     Writing,
     lock_queue::{Live, Queue, holder},
-    session::{self, not_applied},
+    session::{self, not_applied, not_committed},
 };
 use crate::{
     auth::Identity,
@@ -64,7 +64,7 @@ impl LockTable for SqliteLockTable {
         .execute(&mut *transaction)
         .await
         .map_err(not_applied)?;
-        transaction.commit().await.map_err(StoreError::unknown)
+        transaction.commit().await.map_err(not_committed)
     }
 
     async fn enter(&mut self, entry: &Entry) -> Result<Changed<Entered>, StoreError> {

@@ -1,14 +1,16 @@
 //! One connection to the SQLite file.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::SqliteRow};
 
-use super::{MIGRATIONS, Writing};
+use super::{MIGRATIONS, Writing, disk::Disk};
 use crate::{
     buffer,
     fence::Standing,
     store::{
-        INLINE_BYTES, Listed, Page, Session, Settled, Snapshot, StoreError, Unit,
+        DiskTrouble, INLINE_BYTES, Listed, Page, Session, Settled, Snapshot, StoreError, Unit,
         first_key_after_prefix,
         ledger::{Entry, Ledger, ValueChange},
     },
@@ -19,11 +21,24 @@ use crate::{
 pub struct SqliteSession {
     connection: SqliteConnection,
     writing: Writing,
+    disk: Arc<Disk>,
 }
 
 impl SqliteSession {
-    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
-        Self { connection, writing }
+    pub fn new(connection: SqliteConnection, writing: Writing, disk: Arc<Disk>) -> Self {
+        Self { connection, writing, disk }
+    }
+
+    /// Writes what is there already, which takes some room in the log all the same.
+    async fn try_to_write(&mut self) -> Result<(), StoreError> {
+        let _in_line = self.writing.lock().await;
+        let mut transaction =
+            self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
+        sqlx::query("UPDATE floor SET token = token")
+            .execute(&mut *transaction)
+            .await
+            .map_err(not_applied)?;
+        transaction.commit().await.map_err(not_applied)
     }
 
     /// All units in one transaction, so that they share one sync to disk.
@@ -50,8 +65,7 @@ impl SqliteSession {
             changed = true;
         }
         if changed {
-            // A failed commit may have reached the disk or not.
-            transaction.commit().await.map_err(StoreError::unknown)?;
+            transaction.commit().await.map_err(not_committed)?;
         } else {
             transaction.rollback().await.map_err(not_applied)?;
         }
@@ -64,6 +78,7 @@ impl SqliteSession {
         for unit in units {
             let alone = match &lost {
                 // Never begun, so certainly not applied.
+                Some(error @ StoreError::Disk(..)) => Err(error.clone()),
                 Some(error) => Err(StoreError::unavailable(error)),
                 None => self.settle_together(std::slice::from_ref(unit)).await,
             };
@@ -77,12 +92,16 @@ impl SqliteSession {
 #[async_trait]
 impl Session for SqliteSession {
     async fn settle(&mut self, units: &[Unit]) -> Vec<Result<Settled, StoreError>> {
-        match self.settle_together(units).await {
+        let settled: Vec<_> = match self.settle_together(units).await {
             Ok(settled) => settled.into_iter().map(Ok).collect(),
             // One bad row must not fail its neighbours. Nothing was applied, so each may try alone.
             Err(StoreError::Failed(_)) if units.len() > 1 => self.settle_singly(units).await,
             Err(error) => units.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for failed in settled.iter().filter_map(|settled| settled.as_ref().err()) {
+            self.disk.note(failed);
         }
+        settled
     }
 
     async fn read(&mut self, key: &Key, most: u64) -> Result<Snapshot, StoreError> {
@@ -142,6 +161,20 @@ impl Session for SqliteSession {
 
     async fn ping(&mut self) -> Result<(), StoreError> {
         ping(&mut self.connection).await
+    }
+
+    async fn can_write(&mut self) -> Result<(), StoreError> {
+        let Some(trouble) = self.disk.trouble() else { return Ok(()) };
+        self.disk.has_room()?;
+        let tried = self.try_to_write().await;
+        match &tried {
+            Ok(()) => {
+                tracing::info!(was = %trouble, "the store can be written again");
+                self.disk.forget();
+            }
+            Err(error) => self.disk.note(error),
+        }
+        tried
     }
 }
 
@@ -265,22 +298,40 @@ fn listed(row: &SqliteRow) -> Result<Listed, sqlx::Error> {
 
 /// For errors before the commit: the transaction is rolled back with them.
 pub(super) fn not_applied(error: sqlx::Error) -> StoreError {
-    // The low byte is the kind of error; what is above it, a variety.
     const BUSY: u32 = 5;
     const LOCKED: u32 = 6;
+    const READ_ONLY: u32 = 8;
     const IO_ERROR: u32 = 10;
     const CORRUPT: u32 = 11;
-    const FULL: u32 = 13;
     const CANNOT_OPEN: u32 = 14;
     const NOT_A_DATABASE: u32 = 26;
-    let code = error.as_database_error().and_then(DatabaseError::code);
-    match code.and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff) {
-        Some(BUSY | LOCKED) => StoreError::Busy,
-        None | Some(IO_ERROR | CORRUPT | FULL | CANNOT_OPEN | NOT_A_DATABASE) => {
-            StoreError::unavailable(error)
-        }
-        Some(_) => StoreError::Failed(error.to_string()),
+    let trouble = match kind_of(&error) {
+        Some(BUSY | LOCKED) => return StoreError::Busy,
+        Some(FULL) => DiskTrouble::Full,
+        Some(READ_ONLY) => DiskTrouble::ReadOnly,
+        Some(IO_ERROR) => DiskTrouble::Failing,
+        Some(CORRUPT | NOT_A_DATABASE) => DiskTrouble::Damaged,
+        None | Some(CANNOT_OPEN) => return StoreError::unavailable(error),
+        Some(_) => return StoreError::Failed(error.to_string()),
+    };
+    StoreError::Disk(trouble, error.to_string())
+}
+
+/// For errors of the commit itself. It may have reached the disk or not; but where there was no room for its
+/// last page, which says that the ones before it count, it has not.
+pub(super) fn not_committed(error: sqlx::Error) -> StoreError {
+    match kind_of(&error) {
+        Some(FULL) => StoreError::Disk(DiskTrouble::Full, error.to_string()),
+        _ => StoreError::unknown(error),
     }
+}
+
+const FULL: u32 = 13;
+
+/// The low byte is the kind of an error; what is above it, a variety.
+fn kind_of(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error().and_then(DatabaseError::code)?;
+    code.parse::<u32>().ok().map(|code| code & 0xff)
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::{
-    it::harness::postgres::{chown_to_postgres, new_directory},
-    world,
-};
+use super::postgres::{chown_to_postgres, new_directory};
 
 pub struct Disk {
     directory: PathBuf,
@@ -21,7 +18,9 @@ impl Disk {
         let directory = new_directory();
         let path = directory.to_str().expect("a path");
         let size = format!("size={mebibytes}m,mode=755");
-        world::run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", path]);
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", path]).status();
+        assert!(mounted.is_ok_and(|mounted| mounted.success()), "root, for a disk of its own");
         chown_to_postgres(&directory);
         Self { directory }
     }
