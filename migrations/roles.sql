@@ -43,8 +43,8 @@ BEGIN
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencepost FROM PUBLIC, fencepost_serve;
 
     GRANT USAGE ON SCHEMA fencepost TO fencepost_serve;
-    GRANT SELECT ON fencepost._sqlx_migrations, fencepost.migrations, fencepost.compatibility, fencepost.floor, fencepost.locks
-        TO fencepost_serve;
+    GRANT SELECT ON fencepost._sqlx_migrations, fencepost.migrations, fencepost.compatibility, fencepost.floor, fencepost.locks,
+        fencepost.owning_authority TO fencepost_serve;
     GRANT SELECT, INSERT, UPDATE ON fencepost.resources, fencepost.authority TO fencepost_serve;
     GRANT SELECT, INSERT ON fencepost.rejections TO fencepost_serve;
     GRANT SELECT ON SEQUENCE fencepost.tokens TO fencepost_serve;
@@ -53,7 +53,8 @@ BEGIN
         fencepost.leave_queue, fencepost.renew_lock, fencepost.release_lock, fencepost.adopt_tokens,
         fencepost.ms_between, fencepost.sweep_locks, fencepost.drop_rejections,
         fencepost.lineage_here, fencepost.read_lineage, fencepost.expect_lineage, fencepost.take_over,
-        fencepost.identify, fencepost.expect_incarnation, fencepost.server_here, fencepost.commit_after_standbys
+        fencepost.identify, fencepost.expect_incarnation, fencepost.server_here, fencepost.commit_after_standbys,
+        fencepost.claim_authority, fencepost.move_authority
         TO fencepost_serve;
 END
 $$;

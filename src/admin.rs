@@ -141,11 +141,15 @@ impl Admin {
     /// What it takes to be ready.
     async fn checks(&self) -> Vec<Check> {
         let store = ping(&self.engine).await;
-        vec![
+        let mut checks = vec![
             Check::new("started", self.engine.is_open(), "the store has not been checked yet"),
             Check::new("serving", !self.drain.has_begun(), "shutting down"),
             Check::new("store", store.is_ok(), store.err().unwrap_or_default()),
-        ]
+        ];
+        if self.engine.is_foreign() {
+            checks.insert(0, Check::new("authority", false, OTHER_AUTHORITY));
+        }
+        checks
     }
 
     /// What is a state and not an event is looked at when somebody asks.
@@ -167,6 +171,9 @@ impl Admin {
         }
     }
 }
+
+/// Only where tokens come from elsewhere: with a lock service, fenced writes go on.
+const OTHER_AUTHORITY: &str = "the store belongs to another authority; see `fencepost check`";
 
 async fn ping(engine: &Engine) -> Result<(), &'static str> {
     match tokio::time::timeout(PATIENCE, engine.ping()).await {

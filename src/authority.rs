@@ -12,6 +12,7 @@
 
 pub mod etcd;
 mod grantees;
+pub mod ownership;
 pub mod store;
 
 use std::time::Duration;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::grantees::{Belongs, Grantees};
 use crate::{
     auth::Identity,
-    store::Page,
+    store::{Page, StoreError},
     token::{Key, Token},
 };
 
@@ -110,6 +111,21 @@ pub enum AuthorityError {
     /// It answers, but must not be used as it is.
     #[error("{0}")]
     Unfit(String),
+    /// The store failed, which keeps the lock table, or what is remembered of another lock service.
+    #[error("the store failed a lock request: {0}")]
+    Store(StoreError),
+    /// The store belongs to another authority. Nothing is granted, and no token is believed.
+    #[error("{0}")]
+    Foreign(String),
+}
+
+impl From<StoreError> for AuthorityError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::OtherAuthority(_) => Self::Foreign(error.to_string()),
+            other => Self::Store(other),
+        }
+    }
 }
 
 /// Whoever calls these does so from a task that is not dropped half way: `locks.rs` sees to it.
@@ -142,6 +158,12 @@ pub trait Authority: Send + Sync + 'static {
     fn newest_known(&self) -> i64;
 
     fn status(&self) -> Status;
+
+    /// Asks the lock service whether it is the one that the store belongs to, and records it where none is
+    /// recorded. [`AuthorityError::Foreign`]: it is another one.
+    async fn confirm(&self) -> Result<(), AuthorityError> {
+        Ok(())
+    }
 
     /// Whether it issues tokens from the very database that keeps the marks, and may lose both at once.
     fn forgets_with_the_store(&self) -> bool {

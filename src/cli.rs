@@ -1,8 +1,9 @@
 //! The command line.
 //!
-//! `serve.rs`, `migrate.rs`, `compact.rs`, `floor.rs`, `config.rs` and `check.rs` work on the server's own settings; the
+//! `serve.rs`, `migrate.rs`, `compact.rs`, `floor.rs`, `authority.rs`, `config.rs` and `check.rs` work on the server's own settings; the
 //! commands in `client/` speak HTTP to a running server.
 
+mod authority;
 mod check;
 mod client;
 mod compact;
@@ -85,6 +86,8 @@ enum Cmd {
     Compact(compact::Compact),
     /// Show the floor under all keys, or raise it
     Floor(floor::Floor),
+    /// Show which authority a store belongs to, or move it to another one
+    Authority(Box<authority::Authority>),
     /// Show the settings that `serve` would use, and where each comes from
     Config(Box<config::Config>),
     /// Check whether everything that `serve` needs is there, and right
@@ -162,6 +165,9 @@ fn parse(args: &[OsString]) -> Result<Parsed, Failure> {
         if let Some(settings) = command.settings() {
             settings.choose(source).map_err(Failure::settings)?;
         }
+        if let Cmd::Authority(authority) = &mut command {
+            authority.choose(source).map_err(Failure::settings)?;
+        }
     }
     Ok(Parsed { command, matches, file })
 }
@@ -174,6 +180,7 @@ impl Parsed {
             Cmd::Roles => output::print(postgres::roles::SCRIPT),
             Cmd::Compact(compact) => compact.run(),
             Cmd::Floor(floor) => floor.run(),
+            Cmd::Authority(authority) => authority.run(),
             Cmd::Config(config) => config.run(&self.matches, self.file.as_ref()),
             Cmd::Check(check) => check.run(),
             Cmd::Client(client) => client.run(),
@@ -217,6 +224,7 @@ impl Cmd {
             Self::Migrate(migrate) => Some(&mut migrate.store),
             Self::Compact(compact) => Some(&mut compact.store),
             Self::Floor(floor) => Some(&mut floor.store),
+            Self::Authority(authority) => Some(&mut authority.store),
             _ => None,
         }
     }

@@ -98,6 +98,8 @@ pub trait Reserve: Send {
 pub struct Engine {
     /// Set once the store has been found fit to use. Until then nothing reaches it.
     open: AtomicBool,
+    /// Set while the store belongs to another authority, where that would let foreign tokens in.
+    foreign: AtomicBool,
     writers: Vec<Queue<Writing>>,
     /// One on each thread.
     readers: Vec<Queue<Reading>>,
@@ -146,6 +148,7 @@ impl Engine {
         runtimes[0].spawn(async move { watched.watch_for_takeover().await });
         Self {
             open: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
             writers: runtimes
                 .iter()
                 .cycle()
@@ -183,6 +186,15 @@ impl Engine {
 
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Says whether the store belongs to another authority: then nothing reaches it.
+    pub fn set_foreign(&self, foreign: bool) {
+        self.foreign.store(foreign, Ordering::Release);
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Acquire)
     }
 
     /// Writes, or is refused. A refusal is an answer, not an error.
@@ -301,6 +313,10 @@ impl Engine {
     fn submit<J>(&self, lane: &Queue<J>, job: J) -> Result<(), EngineError> {
         if !self.is_open() {
             return Err(StoreError::Unavailable("it has not been checked yet".into()).into());
+        }
+        if self.is_foreign() {
+            let reason = "the store belongs to another authority".into();
+            return Err(StoreError::OtherAuthority(reason).into());
         }
         lane.submit(job)
     }

@@ -76,6 +76,7 @@ pub enum Subject {
     Excess,
     Pooler,
     Authority,
+    Owner,
     Members,
     EtcdVersion,
     Memory,
@@ -93,7 +94,7 @@ pub struct Place {
 }
 
 impl Subject {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Settings,
         Self::Password,
         Self::Encryption,
@@ -119,6 +120,7 @@ impl Subject {
         Self::Excess,
         Self::Pooler,
         Self::Authority,
+        Self::Owner,
         Self::Members,
         Self::EtcdVersion,
         Self::Memory,
@@ -156,6 +158,7 @@ impl Subject {
             Self::Excess => ("permissions", "no more", "docs/postgres.md#roles"),
             Self::Pooler => ("pooler", "direct", "docs/postgres.md#pgbouncer"),
             Self::Authority => ("authority", "reachable", "docs/check.md#authority"),
+            Self::Owner => ("authority", "owner", "docs/check.md#authority"),
             Self::Members => ("authority", "members", "docs/check.md#authority"),
             Self::EtcdVersion => ("authority", "version", "docs/check.md#authority"),
             Self::Memory => ("authority", "memory", "docs/check.md#epochs"),

@@ -16,6 +16,7 @@ pub mod lock_table;
 mod memory;
 mod migrations;
 mod outage;
+mod owning_authority;
 pub mod postgres;
 pub mod sqlite;
 
@@ -31,9 +32,10 @@ pub use self::{
     audit::Audit,
     lineage::Lineage,
     lock_table::{LockNews, LockTable},
-    memory::{Memory, Recalled, Remembered, Sighting},
+    memory::{BETWEEN_MOVES, Memory, MoveReason, Recalled, Remembered, Sighting},
     migrations::{Migrated, Rights, Schema},
     outage::Outage,
+    owning_authority::OwningAuthority,
 };
 use crate::{
     fence::{Judgement, Standing},
@@ -204,6 +206,12 @@ pub enum StoreError {
     /// The database answers, but must not be used as it is.
     #[error("{0}")]
     Unfit(String),
+    /// Nothing was changed: the store belongs to another authority than the one that was used.
+    #[error(
+        "{0}; start fencepost with the authority that the store belongs to, or move the store with \
+         `fencepost authority move`"
+    )]
+    OtherAuthority(String),
 }
 
 /// What is wrong with the disk that a database is on, or with its files.
@@ -229,7 +237,11 @@ impl StoreError {
         match self {
             // Where the disk has failed a statement, SQLite may have rolled back by itself, and sqlx not know.
             Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) | Self::Disk(..) => true,
-            Self::Busy | Self::Locked | Self::Conflict | Self::Failed(_) => false,
+            Self::Busy
+            | Self::Locked
+            | Self::Conflict
+            | Self::Failed(_)
+            | Self::OtherAuthority(_) => false,
         }
     }
 
@@ -345,6 +357,25 @@ pub trait Store: Send + Sync + 'static {
 
     /// What has been issued, and what is remembered of an etcd. Changes nothing.
     async fn tokens(&self) -> Result<Tokens, StoreError>;
+
+    /// The authority that the store is recorded to belong to; `None` if none has served on it yet.
+    async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError>;
+
+    /// Records this authority if none is recorded, and adds what is not known of it yet. Returns what is
+    /// recorded then: of two that claim at once, one wins.
+    async fn claim_authority(
+        &self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError>;
+
+    /// Moves the store to another authority: raises the floor above every token that was issued so far, and
+    /// lets the new authority's tokens begin there. `seen`: what that one shows now, if it is not in this
+    /// store. Returns the floor.
+    async fn move_authority(
+        &self,
+        to: &OwningAuthority,
+        seen: Option<&Sighting>,
+    ) -> Result<i64, StoreError>;
 
     async fn schema(&self) -> Result<Schema, StoreError>;
 

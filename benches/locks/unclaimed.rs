@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytesize::ByteSize;
 use fencepost::{
     api::{self, Api, Guarded, Public},
-    authority::etcd::{EtcdAuthority, EtcdOptions},
+    authority::etcd::{EtcdAuthority, EtcdOptions, claimed_by},
     engine::{self, Engine, Trust},
     fence::{Judgement, Standing},
     finding::Finding,
@@ -22,9 +22,9 @@ use fencepost::{
     metrics::Metrics,
     server::{self, Drain},
     store::{
-        Audit, Compacted, FloorState, Listed, LockNews, LockTable, Memory, Migrated, Page, Plan,
-        Reading, Recalled, Remembered, Schema, Session, Settled, Sighting, Snapshot, Store,
-        StoreError, Tokens, Unit,
+        Audit, Compacted, FloorState, Listed, LockNews, LockTable, Memory, Migrated, MoveReason,
+        OwningAuthority, Page, Plan, Reading, Recalled, Remembered, Schema, Session, Settled,
+        Sighting, Snapshot, Store, StoreError, Tokens, Unit,
     },
     threads::Threads,
     token::{Key, Mark},
@@ -143,6 +143,22 @@ impl Store for Nothing {
     async fn tokens(&self) -> Result<Tokens, StoreError> {
         not_here()
     }
+    async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError> {
+        Ok(None)
+    }
+    async fn claim_authority(
+        &self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        Ok(wanted.clone())
+    }
+    async fn move_authority(
+        &self,
+        _: &OwningAuthority,
+        _: Option<&Sighting>,
+    ) -> Result<i64, StoreError> {
+        not_here()
+    }
     async fn schema(&self) -> Result<Schema, StoreError> {
         Ok(Schema::Current)
     }
@@ -221,7 +237,11 @@ impl InMemory {
 impl Memory for InMemory {
     async fn recall(&mut self) -> Result<Option<Recalled>, StoreError> {
         let row = self.0.lock().expect("no panic while it is held").clone();
-        Ok(row.map(|row| Recalled { row, issued: 0 }))
+        Ok(row.map(|row| {
+            let identity = Some(row.seen.cluster.clone());
+            let owner = OwningAuthority { identity, ..claimed_by("") };
+            Recalled { row, issued: 0, owner: Some(owner) }
+        }))
     }
     async fn highest_token(&mut self) -> Result<i64, StoreError> {
         Ok(0)
@@ -232,7 +252,18 @@ impl Memory for InMemory {
     async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError> {
         Ok(self.raise(&Remembered { epoch, seen: seen.clone() }))
     }
-    async fn move_on(&mut self, _: u16, _: &Remembered) -> Result<Remembered, StoreError> {
+    async fn move_on(
+        &mut self,
+        _: u16,
+        _: &Remembered,
+        _: MoveReason,
+    ) -> Result<Remembered, StoreError> {
         not_here()
+    }
+    async fn claim_authority(
+        &mut self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        Ok(wanted.clone())
     }
 }

@@ -160,6 +160,7 @@ fn bad_input(problem: Kind) -> Option<BadInput> {
         | Kind::StoreUnavailable
         | Kind::StoreFull
         | Kind::AuthorityUnavailable
+        | Kind::AuthorityMismatch
         | Kind::ShuttingDown
         | Kind::OutcomeUnknown
         | Kind::Unauthenticated
@@ -181,6 +182,7 @@ fn read_outcome(problem: Option<Kind>) -> ReadOutcome {
             | Kind::StoreUnavailable
             | Kind::StoreFull
             | Kind::AuthorityUnavailable
+            | Kind::AuthorityMismatch
             | Kind::ShuttingDown
             | Kind::OutcomeUnknown,
         ) => ReadOutcome::Failed,

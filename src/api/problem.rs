@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 pub use self::kind::Kind;
 use super::{locks::HolderNow, openapi, render};
 use crate::{
+    authority::AuthorityError,
     engine::EngineError,
     fence::{Judgement, Refusal, Standing},
     rejections::Refused,
@@ -26,6 +27,11 @@ use crate::{
     token::{InvalidKey, Key, Seq, Token, Version},
     write::Write,
 };
+
+/// What to do about [`Kind::AuthorityMismatch`]. Which authorities they are is for the log.
+pub(super) const OTHER_AUTHORITY: &str = "nothing was changed: the store belongs to another authority than the one that this instance was \
+     started with; its operator finds both with `fencepost check`, and corrects --authority or moves \
+     the store with `fencepost authority move`";
 
 /// A failure as the client sees it.
 #[derive(Debug)]
@@ -252,7 +258,16 @@ impl From<EngineError> for Problem {
                 Kind::Forbidden,
                 "nothing was changed: this token was not granted to you; acquire the lock yourself",
             ),
-            EngineError::Authority(_) => (
+            EngineError::Authority(AuthorityError::Foreign(_))
+            | EngineError::Store(StoreError::OtherAuthority(_)) => {
+                (Kind::AuthorityMismatch, OTHER_AUTHORITY)
+            }
+            EngineError::Authority(AuthorityError::Store(_)) => (
+                Kind::StoreUnavailable,
+                "nothing was changed: this token is newer than any that is known here, and the store \
+                 cannot be asked about it; try again",
+            ),
+            EngineError::Authority(AuthorityError::Unavailable(_) | AuthorityError::Unfit(_)) => (
                 Kind::AuthorityUnavailable,
                 "nothing was changed: this token is newer than any that is known here, and the lock \
                  service cannot be asked about it; try again",

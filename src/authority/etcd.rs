@@ -5,6 +5,7 @@
 //! - `members.rs`: which member to ask, and for how long; `trouble.rs`: what an error means.
 //! - `queue.rs`, `vigil.rs`: waiting for one's turn; `holding.rs`: renewing and releasing.
 //! - `keeper.rs`, `lookout.rs`: what the store remembers of etcd, and the epoch.
+//! - `identity.rs`: which etcd this is, for the record of the authority that the store belongs to.
 //! - `leases.rs`, with `spares.rs` for those to come and `retirement.rs` for those to end.
 //! - `view.rs`, `watch.rs`: what their names say; `examination.rs`: for `fencepost check`.
 //! - `tokens_in_use.rs`: which tokens are held, for the floor.
@@ -16,6 +17,7 @@
 mod epoch;
 mod examination;
 mod holding;
+mod identity;
 mod introduction;
 mod keeper;
 mod layout;
@@ -42,6 +44,7 @@ use quick_cache::sync::Cache;
 
 pub use self::{
     examination::examine,
+    identity::{claimed_by, identify},
     tokens_in_use::{newest_in_epoch, newest_remembered, tokens_in_use},
     user::{Password, User},
 };
@@ -92,7 +95,7 @@ impl EtcdAuthority {
         let members = Arc::new(Members::new(&options.members, options.tls, options.user));
         let layout = Layout::new(&options.prefix);
         let leases = Leases::start(&members);
-        let keeper = Keeper::start(store);
+        let keeper = Keeper::start(store, claimed_by(&options.prefix));
         let lookout = Lookout::start(&members, &keeper, &layout);
         tokio::spawn(introduction::log_versions(members.clone()));
         let grants = Arc::new(Cache::new(CACHED));
@@ -146,7 +149,15 @@ impl Authority for EtcdAuthority {
     }
 
     fn status(&self) -> Status {
-        Status { up: self.members.is_up(), epoch: self.keeper.known().map_or(0, |row| row.epoch) }
+        Status {
+            up: self.members.is_up() && !self.lookout.is_foreign(),
+            epoch: self.keeper.known().map_or(0, |row| row.epoch),
+        }
+    }
+
+    async fn confirm(&self) -> Result<(), AuthorityError> {
+        self.lookout.look().await?;
+        Ok(())
     }
 }
 

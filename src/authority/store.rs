@@ -112,15 +112,6 @@ impl Shared {
     }
 }
 
-impl From<StoreError> for AuthorityError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unfit(reason) => Self::Unfit(reason),
-            other => Self::Unavailable(other.to_string()),
-        }
-    }
-}
-
 #[async_trait]
 impl Authority for StoreAuthority {
     async fn acquire(&self, ask: &Ask) -> Result<Turn, AuthorityError> {

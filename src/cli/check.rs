@@ -23,7 +23,7 @@ use crate::{
     authority, engine,
     finding::{Finding, Grade, Subject},
     settings::{AuthorityUrl, Settings, StoreUrl},
-    store::Plan,
+    store::{OwningAuthority, Plan, Store},
 };
 
 /// Longer than all that it asks may take together.
@@ -138,11 +138,17 @@ async fn examine(settings: &Settings) -> Result<Report, Failure> {
     }
     findings.extend(store.examine(plan).await);
     match &authority {
+        AuthorityUrl::None if has_its_schema(&findings) => {
+            findings.extend(owner(store.as_ref(), &OwningAuthority::none()).await);
+        }
         AuthorityUrl::None => {}
         AuthorityUrl::Store if !has_its_schema(&findings) => {
             findings.push(lock_table_unseen(&findings));
         }
-        AuthorityUrl::Store => findings.extend(authority::store::examine(store.as_ref()).await),
+        AuthorityUrl::Store => {
+            findings.extend(owner(store.as_ref(), &OwningAuthority::store()).await);
+            findings.extend(authority::store::examine(store.as_ref()).await);
+        }
         AuthorityUrl::Etcd(url) => {
             let options = settings.etcd.options(url).map_err(Failure::settings)?;
             let examination = authority::etcd::examine(options, store.as_ref());
@@ -150,6 +156,12 @@ async fn examine(settings: &Settings) -> Result<Report, Failure> {
         }
     }
     Ok(Report::new(used, findings))
+}
+
+/// Whether the store belongs to this authority. Nothing where it cannot be asked: that is a finding of its own.
+async fn owner(store: &dyn Store, wanted: &OwningAuthority) -> Option<Finding> {
+    let recorded = store.owning_authority().await.ok()?;
+    Some(authority::ownership::finding(recorded.as_ref(), wanted))
 }
 
 /// `serve` would make the file. But a look at nothing says nothing about the server that is meant.

@@ -125,6 +125,7 @@ impl Failure {
                 | "store-unavailable"
                 | "store-full"
                 | "authority-unavailable"
+                | "authority-mismatch"
                 | "shutting-down"
                 | "outcome-unknown" => UNAVAILABLE,
                 // The server has looked at what the command line said, and it will not do.

@@ -13,7 +13,7 @@ use super::{check, exit::Failure, logging};
 use crate::{
     admin::{self, About, Admin, Diagnosis, History, Latest},
     api::{self, Api, Guarded, Public},
-    authority::Authority,
+    authority::{Authority, AuthorityError},
     engine::{self, Engine},
     limits::Limits,
     locks::Locks,
@@ -22,7 +22,7 @@ use crate::{
     server::{self, Drain},
     settings::{Exposure, LockService, Settings, StoreUrl},
     spans::{self, Spans},
-    store::{DiskTrouble, Store, StoreError},
+    store::{DiskTrouble, OwningAuthority, Store, StoreError},
     threads::Threads,
 };
 
@@ -31,6 +31,13 @@ const TIME_TO_RELEASE: Duration = Duration::from_secs(1);
 
 /// What was traced in the last moments is still sent to the collector, if it answers.
 const TIME_TO_SEND: Duration = Duration::from_secs(1);
+
+/// How long a lock service may take at the start to say whether it is the one that the store belongs to. If it
+/// takes longer, the server starts all the same, and grants nothing before it knows.
+const TIME_TO_CONFIRM: Duration = Duration::from_secs(1);
+
+/// How often a server whose tokens come from elsewhere looks whether the store was moved.
+const BETWEEN_LOOKS_AT_OWNER: Duration = Duration::from_secs(2);
 
 /// What was refused in the last moments is still written to the store, if it answers.
 const TIME_TO_RECORD: Duration = Duration::from_secs(1);
@@ -79,7 +86,7 @@ async fn serve(
     LockService { authority, grantees, trust }: LockService,
     threads: Threads,
 ) -> Result<(), Failure> {
-    let about = about(&settings, url)?;
+    let (about, wanted) = (about(&settings, url)?, wanted(&settings)?);
     // Signals are caught from here on, so that none is lost while starting.
     let mut stop = Stop::new()?;
     let public = bind("--listen", settings.listen)?;
@@ -152,9 +159,10 @@ async fn serve(
     // Until the store is found fit, requests are answered with 503. So a database that is late
     // makes a fencepost unready, not dead; one that must not be used ends it.
     tokio::select! {
-        prepared = prepare(store, migrates(&settings, url)) => prepared?,
+        prepared = prepare(&store, migrates(&settings, url), &wanted) => prepared?,
         () = stop.requested() => return Ok(()),
     }
+    hold_to_owner(locks.as_ref(), store, &engine, wanted).await?;
     engine.open();
     if let Some(archivist) = archivist {
         tokio::spawn(archivist.run());
@@ -188,6 +196,11 @@ async fn serve(
 fn diagnosis(settings: &Settings) -> Diagnosis {
     let settings = settings.clone();
     Diagnosis::new(move || check::diagnose(&settings))
+}
+
+/// The authority that the store must belong to.
+fn wanted(settings: &Settings) -> Result<OwningAuthority, Failure> {
+    settings.owning_authority().map_err(Failure::settings)
 }
 
 fn about(settings: &Settings, url: &StoreUrl) -> Result<About, Failure> {
@@ -266,8 +279,13 @@ fn migrates(settings: &Settings, url: &StoreUrl) -> bool {
     settings.migrate || matches!(url, StoreUrl::Sqlite(_))
 }
 
-/// Waits for the database, brings it up to date if that is wanted, and checks it.
-async fn prepare(store: Arc<dyn Store>, migrate: bool) -> Result<(), StoreError> {
+/// Waits for the database, brings it up to date if that is wanted, and checks it. It must belong to the
+/// authority that the settings name; the first server claims it.
+async fn prepare(
+    store: &Arc<dyn Store>,
+    migrate: bool,
+    wanted: &OwningAuthority,
+) -> Result<(), StoreError> {
     let mut delays = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_secs(3))
@@ -279,7 +297,8 @@ async fn prepare(store: Arc<dyn Store>, migrate: bool) -> Result<(), StoreError>
             if migrate {
                 store.migrate().await?;
             }
-            store.check().await
+            store.check().await?;
+            store.claim_authority(wanted).await?.check(wanted)
         };
         match attempt.await {
             Err(
@@ -293,6 +312,52 @@ async fn prepare(store: Arc<dyn Store>, migrate: bool) -> Result<(), StoreError>
             settled => return settled,
         }
         tokio::time::sleep(delays.next().unwrap_or(Duration::from_secs(3))).await;
+    }
+}
+
+/// Sees to it that nothing is served for another authority than the store belongs to, now and later on. A lock
+/// service does the latter by itself.
+async fn hold_to_owner(
+    locks: Option<&Locks>,
+    store: Arc<dyn Store>,
+    engine: &Arc<Engine>,
+    wanted: OwningAuthority,
+) -> Result<(), Failure> {
+    if let Some(locks) = locks {
+        return confirm(locks.authority()).await;
+    }
+    tokio::spawn(watch_owner(store, engine.clone(), wanted));
+    Ok(())
+}
+
+/// Ends the start if the lock service is another one than the store belongs to. One that does not answer is
+/// no reason to stay away: fencing needs only the store.
+async fn confirm(authority: &dyn Authority) -> Result<(), Failure> {
+    match tokio::time::timeout(TIME_TO_CONFIRM, authority.confirm()).await {
+        Ok(Err(AuthorityError::Foreign(reason))) => Err(Failure::failed(reason)),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "authority not confirmed yet");
+            Ok(())
+        }
+        Err(_) => {
+            tracing::warn!("authority not confirmed yet: it did not answer in time");
+            Ok(())
+        }
+    }
+}
+
+/// Without a lock service nothing else notices that the store was moved to one. From then on its tokens are the
+/// only ones that count, and a server that believes all others must not serve.
+async fn watch_owner(store: Arc<dyn Store>, engine: Arc<Engine>, wanted: OwningAuthority) {
+    loop {
+        tokio::time::sleep(BETWEEN_LOOKS_AT_OWNER).await;
+        let Ok(Some(recorded)) = store.owning_authority().await else { continue };
+        let foreign = !recorded.may_be(&wanted);
+        if foreign && !engine.is_foreign() {
+            tracing::error!(%recorded, "requests are refused: the store belongs to another authority");
+        }
+        engine.set_foreign(foreign);
     }
 }
 

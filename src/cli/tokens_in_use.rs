@@ -105,6 +105,9 @@ fn cannot_be_asked(error: AuthorityError) -> Failure {
         AuthorityError::Unavailable(_) => Failure::Unavailable(format!(
             "nothing was changed, since etcd cannot be asked which tokens are held: {error}"
         )),
-        AuthorityError::Unfit(reason) => Failure::failed(format!("nothing was changed: {reason}")),
+        AuthorityError::Unfit(reason) | AuthorityError::Foreign(reason) => {
+            Failure::failed(format!("nothing was changed: {reason}"))
+        }
+        AuthorityError::Store(error) => error.into(),
     }
 }

@@ -146,6 +146,10 @@ pub(super) fn waiting_lease(ttl: Duration) -> Duration {
     ttl.min(LONGEST_WAITING_LEASE)
 }
 
+pub(super) fn other_authority() -> StoreError {
+    StoreError::OtherAuthority("the store does not belong to the lock table".into())
+}
+
 pub(super) fn from_millis(millis: i64) -> Duration {
     Duration::from_millis(millis.max(0).unsigned_abs())
 }

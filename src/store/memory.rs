@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-use super::StoreError;
+use super::{OwningAuthority, StoreError};
 
 /// An etcd, as one of its answers showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,31 @@ pub struct Recalled {
     /// The highest token of the lock table and of the floor: an etcd that takes over from the lock
     /// table must begin above it. Floors of 2^62 and more are left out, since nobody issues those.
     pub issued: i64,
+    /// The authority that the store belongs to, as it was recorded when the row was read.
+    pub owner: Option<OwningAuthority>,
+}
+
+/// Why an epoch moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveReason {
+    /// The authority showed less than is remembered. Where an address leads to two restored copies in turn,
+    /// each looks so beside the other. So this happens once in [`BETWEEN_MOVES`] at most, by the database's
+    /// clock: else all epochs could be used up in minutes.
+    WentBackwards,
+    /// Tokens were issued, or remembered, past what the row says.
+    Overtaken,
+}
+
+/// Seconds. No verdict depends on it: until they are over, nothing is granted.
+pub const BETWEEN_MOVES: i32 = 10;
+
+impl MoveReason {
+    pub(super) fn seconds_between(self) -> i32 {
+        match self {
+            Self::WentBackwards => BETWEEN_MOVES,
+            Self::Overtaken => 0,
+        }
+    }
 }
 
 /// One connection for it. Its owner makes one request at a time, and drops it after an error that
@@ -49,8 +74,20 @@ pub trait Memory: Send {
     /// Raises the row to what was seen in `epoch`, if that is still the epoch. Returns what stands.
     async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError>;
 
-    /// Moves from the epoch `from` to a later one, if nobody has yet. Returns what stands.
-    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError>;
+    /// Moves from the epoch `from` to a later one, if nobody has yet, and if it may move already. Returns
+    /// what stands.
+    async fn move_on(
+        &mut self,
+        from: u16,
+        to: &Remembered,
+        reason: MoveReason,
+    ) -> Result<Remembered, StoreError>;
+
+    /// As [`super::Store::claim_authority`].
+    async fn claim_authority(
+        &mut self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError>;
 }
 
 /// What both stores answer alike, with numbers of 64 bits.
@@ -59,8 +96,15 @@ where
     for<'a> &'a str: ColumnIndex<R>,
     for<'a> i64: Decode<'a, R::Database> + Type<R::Database>,
     for<'a> String: Decode<'a, R::Database> + Type<R::Database>,
+    for<'a> Option<String>: Decode<'a, R::Database> + Type<R::Database>,
 {
-    Ok(Recalled { row: remembered(row)?, issued: row.try_get("issued")? })
+    let kind: Option<String> = row.try_get("kind")?;
+    let (identity, namespace) = (row.try_get("identity")?, row.try_get("namespace")?);
+    Ok(Recalled {
+        row: remembered(row)?,
+        issued: row.try_get("issued")?,
+        owner: kind.map(|kind| OwningAuthority { kind, identity, namespace }),
+    })
 }
 
 pub(super) fn remembered<R: Row>(row: &R) -> Result<Remembered, sqlx::Error>

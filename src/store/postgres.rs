@@ -24,6 +24,7 @@ mod memory;
 mod newcomers;
 pub mod notices;
 pub mod objects;
+mod owning_authority;
 pub mod plan;
 mod reads;
 pub mod roles;
@@ -60,8 +61,9 @@ use self::{
     session::{PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
-    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Rights,
-    Schema, Session, Store, StoreError, Takeover, Tokens, migrations::Migrations,
+    Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, OwningAuthority, Plan,
+    Reading, Rights, Schema, Session, Sighting, Store, StoreError, Takeover, Tokens,
+    migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -256,6 +258,25 @@ impl Store for PostgresStore {
 
     async fn tokens(&self) -> Result<Tokens, StoreError> {
         tokens::tokens(&mut self.connector.connect_unidentified().await?).await
+    }
+
+    async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError> {
+        owning_authority::read(&mut self.connector.connect_unidentified().await?).await
+    }
+
+    async fn claim_authority(
+        &self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        owning_authority::claim(&mut self.connector.connect_unidentified().await?, wanted).await
+    }
+
+    async fn move_authority(
+        &self,
+        to: &OwningAuthority,
+        seen: Option<&Sighting>,
+    ) -> Result<i64, StoreError> {
+        owning_authority::move_to(&mut self.connector.connect().await?, to, seen).await
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {

@@ -14,6 +14,7 @@ mod lock_queue;
 mod lock_table;
 mod memory;
 mod objects;
+mod owning_authority;
 mod session;
 mod tokens;
 
@@ -36,8 +37,9 @@ use self::{
     session::SqliteSession,
 };
 use super::{
-    Audit, Compacted, DiskTrouble, FloorState, LockNews, LockTable, Memory, Migrated, Plan,
-    Reading, Rights, Schema, Session, Store, StoreError, Tokens, migrations::Migrations,
+    Audit, Compacted, DiskTrouble, FloorState, LockNews, LockTable, Memory, Migrated,
+    OwningAuthority, Plan, Reading, Rights, Schema, Session, Sighting, Store, StoreError, Tokens,
+    migrations::Migrations,
 };
 use crate::finding::Finding;
 
@@ -193,6 +195,25 @@ impl Store for SqliteStore {
 
     async fn tokens(&self) -> Result<Tokens, StoreError> {
         tokens::tokens(&mut self.open_to_look().await?).await
+    }
+
+    async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError> {
+        owning_authority::read(&mut self.open_to_look().await?).await
+    }
+
+    async fn claim_authority(
+        &self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        owning_authority::claim(&mut self.open().await?, &self.writing, wanted).await
+    }
+
+    async fn move_authority(
+        &self,
+        to: &OwningAuthority,
+        seen: Option<&Sighting>,
+    ) -> Result<i64, StoreError> {
+        owning_authority::move_to(&mut self.open().await?, &self.writing, to, seen).await
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {

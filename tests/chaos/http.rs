@@ -205,7 +205,8 @@ fn problem(status: StatusCode, seen: Seen, document: &Value) -> Outcome {
         | "store-unavailable"
         | "store-full"
         | "shutting-down"
-        | "authority-unavailable" => Outcome::NotApplied { reason },
+        | "authority-unavailable"
+        | "authority-mismatch" => Outcome::NotApplied { reason },
         "outcome-unknown" => Outcome::Unknown { reason },
         _ => strange(status, &document.to_string()),
     }

@@ -480,11 +480,16 @@ async fn an_etcd_is_held_against_what_is_remembered_of_it() {
     assert_eq!((found.status("authority: memory"), found.code), ("warning", Some(0)));
     assert!(found.detail("authority: memory").contains(&(revision + 20).to_string()));
 
-    let moved = "UPDATE authority SET epoch = 3, revision = 1, cluster = 'other',
+    let owner = |found: &Found| found.status("authority: owner").to_owned();
+    assert_eq!(owner(&found), "ok");
+    let moved = "UPDATE owning_authority SET identity = 'other';
+                 UPDATE authority SET epoch = 3, revision = 1, cluster = 'other',
                  moved_at = unixepoch()";
     store.execute(moved).await.unwrap();
     let found = look_at(&store.url, &flags);
     assert!(found.detail("authority: memory").contains("other"));
+    assert_eq!((owner(&found).as_str(), found.code), ("failed", Some(1)));
+    assert!(found.detail("authority: owner").contains("belongs to etcd cluster other"));
     assert_eq!(found.status("authority: epoch"), "warning");
     assert!(found.detail("authority: epoch").starts_with("3, since 2"));
     store.execute("UPDATE authority SET moved_at = unixepoch() - 30 * 86400").await.unwrap();

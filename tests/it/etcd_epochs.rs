@@ -3,8 +3,10 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use fencepost::{
-    authority::{Ask, Authority, AuthorityError, LockEvent, Turn, store::StoreAuthority},
-    store::{Recalled, Remembered, Sighting, Store},
+    authority::{
+        Ask, Authority, AuthorityError, LockEvent, Turn, etcd::identify, store::StoreAuthority,
+    },
+    store::{MoveReason, OwningAuthority, Recalled, Remembered, Sighting, Store},
     token::{Key, Token},
     write::Write,
 };
@@ -108,19 +110,86 @@ on_each_store! {
     }
 }
 
+/// Each looks as if it had gone backwards beside the other. That must not use up the epochs.
 #[tokio::test]
-async fn another_etcd_is_noticed_even_if_it_has_come_further() {
-    let held = TestStore::sqlite();
-    let store = held.open().await;
-    let [old, new] = [Etcd::start(&[]).await, Etcd::start(&[]).await];
-    let name = unique_key("replaced");
-    let first = acquire(&etcd::authority(&old, &store), &name, Duration::ZERO).await;
-    while new.revision() <= first.token.get() + 10 {
-        new.ctl(&["put", "noise", "more"]);
+async fn an_epoch_does_not_move_back_and_forth_between_two_etcds() {
+    for held in [TestStore::sqlite(), TestStore::postgres().await] {
+        let store = held.open().await;
+        let [ours, other] = [Etcd::start(&[]).await, Etcd::start(&[]).await];
+        let first =
+            acquire(&etcd::authority(&ours, &store), &unique_key("k"), Duration::ZERO).await;
+        // It has come further, and would be taken for ours by its revision.
+        while other.revision() <= first.token.get() + 10 {
+            other.ctl(&["put", "noise", "more"]);
+        }
+        let clients: Vec<_> = (0..8)
+            .map(|number| {
+                let etcd = if number % 2 == 0 { &ours } else { &other };
+                let authority = etcd::authority(etcd, &store);
+                tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let turn =
+                            authority.acquire(&ask(&unique_key("own"), "us", Duration::ZERO)).await;
+                        match turn {
+                            Ok(Turn::Granted(grant)) if number % 2 == 0 => {
+                                assert_eq!(grant.token.get() >> 48, 0);
+                            }
+                            Err(AuthorityError::Foreign(_)) if number % 2 == 1 => {}
+                            unexpected => panic!("{number}: {unexpected:?}"),
+                        }
+                    }
+                    let newest = authority.newest().await;
+                    assert_eq!(newest.is_ok(), number % 2 == 0, "{newest:?}");
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        assert_eq!(remembered(&store).await.epoch, 0);
     }
-    let second = acquire(&etcd::authority(&new, &store), &name, Duration::ZERO).await;
-    assert!(second.token.get() > EPOCH);
+}
+
+/// As behind an address that leads to two restored copies in turn. They have the same cluster id.
+#[tokio::test]
+async fn an_epoch_moves_once_in_a_while_however_often_etcd_goes_backwards() {
+    let (mut etcd, held) = (Etcd::start(&[]).await, TestStore::sqlite());
+    let store = held.open().await;
+    let authority = etcd::authority(&etcd, &store);
+    let name = unique_key("restless");
+    let snapshot = etcd.save_snapshot();
+    let first = acquire(&authority, &name, Duration::ZERO).await;
+    etcd.kill();
+    etcd.restore(&snapshot);
+    etcd.run().await;
+    eventually("the epoch moves", || async { authority.status().epoch == 1 }).await;
+    // It goes on from there until it is restored again.
+    while etcd.revision() < 50 {
+        etcd.ctl(&["put", "noise", "more"]);
+    }
+    eventually("it is seen", || async { remembered(&store).await.seen.revision >= 50 }).await;
+    etcd.kill();
+    etcd.restore(&snapshot);
+    // However slow this machine is, the move was a moment ago.
+    let just_moved = async || {
+        held.execute("UPDATE authority SET moved_at = unixepoch()").await.expect("a row");
+    };
+    just_moved().await;
+    etcd.run().await;
+    let refused = loop {
+        just_moved().await;
+        match authority.acquire(&ask(&name, "us", Duration::ZERO)).await {
+            Err(AuthorityError::Unavailable(reason)) if reason.contains("epoch") => break reason,
+            Err(AuthorityError::Unavailable(_)) => {}
+            unexpected => panic!("{unexpected:?}"),
+        }
+    };
+    assert!(refused.contains("more than one etcd"), "{refused}");
     assert_eq!(remembered(&store).await.epoch, 1);
+    // Nothing but time is missing.
+    held.execute("UPDATE authority SET moved_at = unixepoch() - 3600").await.expect("a row");
+    let second = acquire_soon(&authority, &name).await;
+    assert!(second > first.token && second.get() >> 48 == 2, "{second}");
 }
 
 on_each_store! {
@@ -241,6 +310,7 @@ on_each_store! {
                 last = grant.token.get();
             }
             drop(etcds);
+            store.move_authority(&OwningAuthority::store(), None).await.expect("it is moved");
             let table = StoreAuthority::new(&store);
             // More than etcd will have come on by itself.
             for _ in 0..20 {
@@ -251,6 +321,8 @@ on_each_store! {
                 assert!(table.release(&name, grant.token).await.expect("an answer"));
                 last = grant.token.get();
             }
+            let (named, seen) = identify(etcd::options(&[&etcd])).await.expect("an answer");
+            store.move_authority(&named, Some(&seen)).await.expect("it is moved back");
         }
     }
 }
@@ -290,9 +362,9 @@ async fn nothing_is_granted_or_believed_while_the_store_is_away() {
     let other = unique_key("away-too");
     for _ in 0..2 {
         let refused = authority.acquire(&ask(&other, "us", Duration::ZERO)).await;
-        assert!(matches!(refused, Err(AuthorityError::Unavailable(_))), "{refused:?}");
+        assert!(matches!(refused, Err(AuthorityError::Store(_))), "{refused:?}");
         let refused = authority.newest().await;
-        assert!(matches!(refused, Err(AuthorityError::Unavailable(_))), "{refused:?}");
+        assert!(matches!(refused, Err(AuthorityError::Store(_))), "{refused:?}");
     }
     assert_eq!(authority.newest_known(), known);
     eventually("no entry is left", || async { etcd.entries(other.as_str()).is_empty() }).await;
@@ -318,9 +390,34 @@ async fn a_note_never_lowers_what_is_remembered() {
         // Of another epoch, nothing is noted.
         assert_eq!(memory.note(2, &at(99, 9)).await.expect("an answer").seen, at(12, 3));
         let next = Remembered { epoch: 4, seen: at(1, 1) };
-        assert_eq!(memory.move_on(2, &next).await.expect("an answer").epoch, 3);
-        assert_eq!(memory.move_on(3, &next).await.expect("an answer"), next);
-        let next = Recalled { row: next, issued: 0 };
+        let backwards = MoveReason::WentBackwards;
+        assert_eq!(memory.move_on(2, &next, backwards).await.expect("an answer").epoch, 3);
+        assert_eq!(memory.move_on(3, &next, backwards).await.expect("an answer"), next);
+        // It has just moved for that reason. There are others.
+        let later = Remembered { epoch: 5, ..next.clone() };
+        assert_eq!(memory.move_on(4, &later, backwards).await.expect("an answer"), next);
+        let overtaken = MoveReason::Overtaken;
+        assert_eq!(memory.move_on(4, &later, overtaken).await.expect("an answer"), later);
+        // A clock that was set back is no reason to wait, nor is a move of long ago.
+        let (ahead, ago) = if held.is_postgres() {
+            ("now() + interval '1 h'", "now() - interval '10 s'")
+        } else {
+            ("unixepoch() + 3600", "unixepoch() - 10")
+        };
+        for (epoch, moved_at) in [(6, ahead), (7, ago)] {
+            held.execute(&format!("UPDATE authority SET moved_at = {moved_at}"))
+                .await
+                .expect("a row");
+            let later = Remembered { epoch, ..next.clone() };
+            let moved = memory.move_on(epoch - 1, &later, backwards).await.expect("an answer");
+            assert_eq!(moved, later);
+        }
+        let owner = Some(OwningAuthority {
+            kind: "etcd".into(),
+            identity: Some("c".into()),
+            namespace: None,
+        });
+        let next = Recalled { row: Remembered { epoch: 7, ..next }, issued: 0, owner };
         assert_eq!(memory.recall().await.expect("an answer"), Some(next));
         assert_eq!(memory.highest_token().await.expect("an answer"), 0);
     }
@@ -332,7 +429,8 @@ async fn acquire_soon(authority: &dyn Authority, name: &Key) -> Token {
     loop {
         match authority.acquire(&ask(name, "again", Duration::ZERO)).await {
             Ok(Turn::Granted(grant)) => return grant.token,
-            Err(AuthorityError::Unavailable(_)) if tokio::time::Instant::now() < deadline => {}
+            Err(AuthorityError::Unavailable(_) | AuthorityError::Store(_))
+                if tokio::time::Instant::now() < deadline => {}
             other => panic!("{other:?}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -74,6 +74,8 @@ async fn sqlite_forgets_nothing_by_replacing_it() {
     let store = TestStore::sqlite();
     store.open().await;
     store.execute("UPDATE tokens SET issued = 7").await.expect("tokens may rise");
+    let moved = "UPDATE owning_authority SET kind = 'etcd', identity = ''";
+    store.execute(moved).await.expect("the store may be moved");
     let seen =
         "INSERT INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 2, 7, '', 1)";
     store.execute(seen).await.expect("an etcd was seen");
@@ -84,6 +86,7 @@ async fn sqlite_forgets_nothing_by_replacing_it() {
         "REPLACE INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 1, 9, '', 1)",
         "REPLACE INTO authority (only_row, epoch, revision, cluster, term) VALUES (1, 2, 6, '', 1)",
         "DELETE FROM authority",
+        "DELETE FROM owning_authority",
     ] {
         let refused = store.execute(sql).await.expect_err(sql);
         assert!(refused.to_string().contains("fencepost: "), "{sql}: {refused}");

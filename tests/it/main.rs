@@ -20,6 +20,7 @@
 //! | an outcome that is not certain is called certain | `postgres_faults`, `postgres_errors`, `crashes` |
 //! | the wrong revision for a token, a lease used twice | `etcd_locks`, `etcd_recipe` |
 //! | etcd goes backwards, and tokens with it | `etcd_epochs` |
+//! | two authorities on one store grant one lock twice | `owning_authority` |
 //! | a standby takes over that lacks the last marks | `postgres_failover` |
 //! | what only the primary has is acknowledged; a warning that says so is lost | `postgres_standby_waits` |
 //! | another role of the database forges notifications, or holds locks for ever | `store_locks::strangers` |
@@ -76,6 +77,7 @@ mod metrics;
 mod misnamed_headers;
 mod newcomers;
 mod openapi;
+mod owning_authority;
 mod page;
 mod plans;
 mod postgres_errors;

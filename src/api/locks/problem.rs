@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::problem::{Kind, Problem};
+use super::super::problem::{Kind, OTHER_AUTHORITY, Problem};
 use crate::{
-    authority::Holder,
+    authority::{AuthorityError, Holder},
     engine::EngineError,
     locks::LockError,
     store::{DiskTrouble, StoreError},
@@ -50,8 +50,8 @@ impl From<LockError> for Problem {
                 Self::new(Kind::StaleToken, detail).about(name).under(token).against(mark)
             }
             LockError::Authority(error) => {
-                tracing::warn!(%error, "the lock service failed a request");
-                unavailable("the lock service cannot be asked; try again")
+                tracing::warn!(%error, "lock request failed");
+                failed(&error)
             }
             LockError::NotTheirs => Self::new(
                 Kind::Forbidden,
@@ -71,6 +71,20 @@ impl From<LockError> for Problem {
     }
 }
 
+/// Names the part that failed: the lock service, or the store that it depends on.
+fn failed(error: &AuthorityError) -> Problem {
+    match error {
+        AuthorityError::Unavailable(_) | AuthorityError::Unfit(_) => {
+            unavailable("the lock service cannot be asked; try again")
+        }
+        AuthorityError::Store(_) => Problem::new(
+            Kind::StoreUnavailable,
+            "the store cannot be used, and no lock is granted or changed without it; try again",
+        ),
+        AuthorityError::Foreign(_) => Problem::new(Kind::AuthorityMismatch, OTHER_AUTHORITY),
+    }
+}
+
 fn unavailable(detail: &str) -> Problem {
     Problem::new(Kind::AuthorityUnavailable, detail)
 }
@@ -82,7 +96,8 @@ fn not_claimed(error: &EngineError) -> Problem {
         EngineError::Overloaded | EngineError::NoRoom => Kind::Overloaded,
         EngineError::ShuttingDown => Kind::ShuttingDown,
         EngineError::NotTheirs => Kind::Forbidden,
-        EngineError::Authority(_) => Kind::AuthorityUnavailable,
+        EngineError::Authority(error) => return failed(error),
+        EngineError::Store(StoreError::OtherAuthority(_)) => Kind::AuthorityMismatch,
         EngineError::Store(StoreError::Disk(DiskTrouble::Full, _)) => Kind::StoreFull,
         EngineError::Store(
             StoreError::Unavailable(_)

@@ -58,6 +58,8 @@ pub enum Kind {
     /// 503
     AuthorityUnavailable,
     /// 503
+    AuthorityMismatch,
+    /// 503
     ShuttingDown,
     /// 504
     OutcomeUnknown,
@@ -74,7 +76,7 @@ impl Kind {
         }
     }
 
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::InvalidToken,
         Self::InvalidSeq,
         Self::InvalidKey,
@@ -100,6 +102,7 @@ impl Kind {
         Self::StoreUnavailable,
         Self::StoreFull,
         Self::AuthorityUnavailable,
+        Self::AuthorityMismatch,
         Self::ShuttingDown,
         Self::OutcomeUnknown,
     ];
@@ -133,6 +136,7 @@ impl Kind {
             | Self::StoreUnavailable
             | Self::StoreFull
             | Self::AuthorityUnavailable
+            | Self::AuthorityMismatch
             | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -166,6 +170,7 @@ impl Kind {
             Self::StoreUnavailable => "urn:fencepost:store-unavailable",
             Self::StoreFull => "urn:fencepost:store-full",
             Self::AuthorityUnavailable => "urn:fencepost:authority-unavailable",
+            Self::AuthorityMismatch => "urn:fencepost:authority-mismatch",
             Self::ShuttingDown => "urn:fencepost:shutting-down",
             Self::OutcomeUnknown => "urn:fencepost:outcome-unknown",
         }
@@ -198,6 +203,7 @@ impl Kind {
             Self::StoreUnavailable => "The store cannot be used at the moment",
             Self::StoreFull => "The store's disk is full",
             Self::AuthorityUnavailable => "The lock service cannot be used at the moment",
+            Self::AuthorityMismatch => "The store belongs to another authority",
             Self::ShuttingDown => "The server is shutting down",
             Self::OutcomeUnknown => "Whether the write took effect is unknown",
         }
@@ -213,6 +219,7 @@ impl Kind {
                 | Self::StoreUnavailable
                 | Self::StoreFull
                 | Self::AuthorityUnavailable
+                | Self::AuthorityMismatch
                 | Self::LockHeld
                 | Self::ShuttingDown
                 | Self::OutcomeUnknown

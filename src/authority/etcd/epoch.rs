@@ -1,8 +1,8 @@
 //! Tokens from revisions, and when an etcd has gone backwards. No I/O, no clock.
 //!
 //! A token is `epoch << 48 | revision`. While etcd keeps its memory the epoch stays, and tokens rise
-//! because revisions do. When it shows less than it was once seen at (restored from a snapshot, wiped,
-//! replaced), the epoch moves on, and tokens rise all the same.
+//! because revisions do. When it shows less than it was once seen at (restored from a snapshot, or wiped), the
+//! epoch moves on, and tokens rise all the same. Another cluster is refused.
 
 use etcd_client::ResponseHeader;
 
@@ -78,12 +78,25 @@ pub fn sighting(header: Option<&ResponseHeader>) -> Result<Sighting, AuthorityEr
     })
 }
 
-/// Whether an etcd that was seen as `remembered` says can be the one that now shows `seen`. The
+/// Whether the etcd that was seen as `remembered` says has lost its memory, if it now shows `seen`. The
 /// answer counts only where `seen` comes from a linearizable request that was begun after the
 /// memory was read: an answer that was merely overtaken by others is no evidence.
-pub fn has_gone_backwards(remembered: &Remembered, seen: &Sighting) -> bool {
+///
+/// Another cluster is an error. Its revisions say nothing, and it moves no epoch: two clusters that are
+/// asked in turn would use up all epochs. An operator moves the store to it, or corrects the address.
+pub fn has_gone_backwards(
+    remembered: &Remembered,
+    seen: &Sighting,
+) -> Result<bool, AuthorityError> {
     let known = &remembered.seen;
-    seen.cluster != known.cluster || seen.revision < known.revision || seen.term < known.term
+    if seen.cluster != known.cluster {
+        return Err(AuthorityError::Foreign(format!(
+            "this is etcd cluster {}, and the store belongs to etcd cluster {}; correct \
+             --authority, or move the store with `fencepost authority move`",
+            seen.cluster, known.cluster
+        )));
+    }
+    Ok(seen.revision < known.revision || seen.term < known.term)
 }
 
 #[cfg(test)]
@@ -126,11 +139,20 @@ mod tests {
     #[test]
     fn less_than_was_seen_is_backwards_in_each_respect() {
         let known = Remembered { epoch: 0, seen: at(10) };
-        assert!(!has_gone_backwards(&known, &at(10)));
-        assert!(!has_gone_backwards(&known, &at(11)));
-        assert!(has_gone_backwards(&known, &at(9)));
-        assert!(has_gone_backwards(&known, &Sighting { cluster: "d".into(), ..at(99) }));
-        assert!(has_gone_backwards(&known, &Sighting { term: 1, ..at(99) }));
+        assert!(!has_gone_backwards(&known, &at(10)).unwrap());
+        assert!(!has_gone_backwards(&known, &at(11)).unwrap());
+        assert!(has_gone_backwards(&known, &at(9)).unwrap());
+        assert!(has_gone_backwards(&known, &Sighting { term: 1, ..at(99) }).unwrap());
+    }
+
+    #[test]
+    fn another_cluster_is_refused_however_far_it_has_come() {
+        let known = Remembered { epoch: 0, seen: at(10) };
+        for revision in [1, 10, 99] {
+            let other = Sighting { cluster: "d".into(), ..at(revision) };
+            let refused = has_gone_backwards(&known, &other);
+            assert!(matches!(refused, Err(AuthorityError::Foreign(_))), "{refused:?}");
+        }
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use etcd_client::{Client, Error, GetOptions, StatusResponse};
 use tokio::time::timeout;
 
 use super::{
-    EtcdOptions,
+    EtcdOptions, claimed_by,
     epoch::sighting,
     layout::Layout,
     members::Members,
@@ -15,9 +15,9 @@ use super::{
     version::{Support, support, tested},
 };
 use crate::{
-    authority::AuthorityError,
+    authority::{AuthorityError, ownership},
     finding::{Finding, Subject},
-    store::{KnownEtcd, Sighting, Store},
+    store::{KnownEtcd, OwningAuthority, Sighting, Store},
 };
 
 /// How long one member may take to answer.
@@ -37,13 +37,16 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
             Err(reason) => silent.push(format!("{address}: {reason}")),
         }
     }
+    let wanted = claimed_by(&options.prefix);
     let Some((mut client, _)) = answering.first().cloned() else {
-        return vec![Finding::away(
+        let mut findings = owner(store, &wanted).await;
+        findings.push(Finding::away(
             Subject::Authority,
             format!("no member of etcd answers ({})", silent.join("; ")),
             "see that etcd runs, and that --authority names its client addresses; writes under \
              tokens that are known go on meanwhile",
-        )];
+        ));
+        return findings;
     };
     let mut findings = vec![
         all_answer(answering.len(), &silent),
@@ -59,6 +62,8 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
         )),
         Ok(seen) => {
             findings.push(Finding::good(Subject::Authority, "etcd answers, with a quorum"));
+            let identity = Some(seen.cluster.clone());
+            findings.extend(owner(store, &OwningAuthority { identity, ..wanted }).await);
             match remembered {
                 Ok(tokens) => findings.extend(memory(&seen, tokens.etcd.as_ref())),
                 Err(error) => findings.push(Finding::doubtful(
@@ -70,6 +75,12 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Nothing where the store cannot be asked: it has findings of its own.
+async fn owner(store: &dyn Store, wanted: &OwningAuthority) -> Vec<Finding> {
+    let recorded = store.owning_authority().await;
+    recorded.map(|recorded| ownership::finding(recorded.as_ref(), wanted)).into_iter().collect()
 }
 
 async fn status(client: Result<Client, Trouble>) -> Result<(Client, StatusResponse), String> {
@@ -148,7 +159,12 @@ fn memory(shown: &Sighting, known: Option<&KnownEtcd>) -> Vec<Finding> {
         )];
     };
     let memory = if known.cluster != *cluster {
-        backwards(format!("this is cluster {cluster}, and {} was seen before", known.cluster))
+        Finding::bad(
+            Subject::Memory,
+            format!("this is cluster {cluster}, and {} was seen before", known.cluster),
+            "no lock is granted from another cluster; correct --authority, or move the store with \
+             `fencepost authority move`",
+        )
     } else if *revision < known.revision {
         backwards(format!("it is at revision {revision}, and was at {} before", known.revision))
     } else if *term < known.term {
@@ -165,8 +181,8 @@ fn backwards(says: String) -> Finding {
     Finding::doubtful(
         Subject::Memory,
         says,
-        "it was restored, wiped or replaced; the epoch will move on before the next grant, and \
-         every holder must acquire its lock again",
+        "it was restored or wiped; the epoch will move on before the next grant, and every holder \
+         must acquire its lock again",
     )
 }
 
@@ -181,7 +197,7 @@ fn epoch(known: &KnownEtcd) -> Finding {
         _ => Finding::doubtful(
             Subject::Epoch,
             says,
-            "find out who restored or replaced etcd; all grants from before are lost",
+            "find out who restored etcd or moved the store; all grants from before are lost",
         ),
     }
 }
@@ -236,7 +252,7 @@ mod tests {
         assert_eq!(grade(&known(9, 2)), Grade::Good);
         assert_eq!(grade(&known(11, 3)), Grade::Doubtful);
         assert_eq!(grade(&known(10, 4)), Grade::Doubtful);
-        assert_eq!(memory(&seen("d"), Some(&known(9, 2)))[0].grade, Grade::Doubtful);
+        assert_eq!(memory(&seen("d"), Some(&known(9, 2)))[0].grade, Grade::Bad);
         assert_eq!(memory(&seen("d"), None)[0].grade, Grade::Good);
     }
 

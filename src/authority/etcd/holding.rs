@@ -66,7 +66,7 @@ impl EtcdAuthority {
                 async move { client.txn(txn).await }
             })
             .await?;
-        if epoch::has_gone_backwards(&row, &epoch::sighting(answer.header())?) {
+        if epoch::has_gone_backwards(&row, &epoch::sighting(answer.header())?)? {
             let row = self.lookout.look().await?;
             if row.epoch != epoch::parts(token).0 {
                 return Ok(None);
@@ -114,7 +114,7 @@ impl EtcdAuthority {
             })
             .await?;
         self.forget(name, token);
-        if epoch::has_gone_backwards(&row, &epoch::sighting(answer.header())?) {
+        if epoch::has_gone_backwards(&row, &epoch::sighting(answer.header())?)? {
             self.lookout.look().await?;
         }
         let mut released = answer.succeeded();

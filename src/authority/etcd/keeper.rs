@@ -14,7 +14,10 @@ use tokio::{
 use super::epoch;
 use crate::{
     authority::AuthorityError,
-    store::{Memory, Recalled, Remembered, Sighting, Store, StoreError},
+    store::{
+        Memory, MoveReason, Outage, OwningAuthority, Recalled, Remembered, Sighting, Store,
+        StoreError,
+    },
 };
 
 /// Requests that may wait. Beyond that they are turned away.
@@ -23,17 +26,24 @@ const CAPACITY: usize = 4096;
 /// A connection that has rested for longer is tried before it is used.
 const RESTED: Duration = Duration::from_secs(1);
 
-/// After a failure, how long to answer with it instead of trying again.
-const PAUSE: Duration = Duration::from_millis(200);
-
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 enum Job {
     Recall(Reply<Option<Remembered>>),
-    Note { epoch: u16, seen: Sighting, reply: Reply<Remembered> },
+    Note {
+        epoch: u16,
+        seen: Sighting,
+        reply: Reply<Remembered>,
+    },
     HighestToken(Reply<i64>),
     Adopt(Remembered, Reply<Remembered>),
-    MoveOn { from: u16, to: Remembered, reply: Reply<Remembered> },
+    MoveOn {
+        from: u16,
+        to: Remembered,
+        reply: Reply<Remembered>,
+    },
+    /// The cluster that was seen.
+    Claim(String, Reply<()>),
 }
 
 #[derive(Clone)]
@@ -43,14 +53,16 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    pub fn start(store: &Arc<dyn Store>) -> Self {
+    /// `wanted`: the authority that the store must belong to, as far as it is known without asking it.
+    pub fn start(store: &Arc<dyn Store>, wanted: OwningAuthority) -> Self {
         let (jobs, queue) = mpsc::channel(CAPACITY);
         let (news, known) = watch::channel(None);
         let worker = Worker {
             store: store.clone(),
             memory: None,
             last_used: Instant::now(),
-            failed: None,
+            outage: None,
+            wanted,
             news,
         };
         tokio::spawn(worker.run(queue));
@@ -67,7 +79,8 @@ impl Keeper {
         self.known.clone()
     }
 
-    /// The row as it is now; `None` before the first meeting.
+    /// The row as it is now; `None` before the first meeting, or where the store has yet to record which
+    /// etcd it belongs to. An error if it belongs to another authority.
     pub async fn recall(&self) -> Result<Option<Remembered>, AuthorityError> {
         self.ask(Job::Recall).await
     }
@@ -92,8 +105,15 @@ impl Keeper {
         self.ask(|reply| Job::Adopt(first, reply)).await
     }
 
+    /// etcd has gone backwards. The row stays as it is where it has moved a moment ago.
     pub async fn move_on(&self, from: u16, to: Remembered) -> Result<Remembered, AuthorityError> {
         self.ask(|reply| Job::MoveOn { from, to, reply }).await
+    }
+
+    /// Has the store record this cluster as the one that it belongs to, unless it has recorded one. An
+    /// error if it belongs to another.
+    pub async fn claim(&self, cluster: String) -> Result<(), AuthorityError> {
+        self.ask(|reply| Job::Claim(cluster, reply)).await
     }
 
     async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, AuthorityError> {
@@ -103,7 +123,7 @@ impl Keeper {
         let (reply, answer) = oneshot::channel();
         self.jobs.try_send(job(reply)).map_err(|error| unable(error.to_string()))?;
         let answer = answer.await.map_err(|error| unable(error.to_string()))?;
-        answer.map_err(|error| unable(error.to_string()))
+        Ok(answer?)
     }
 }
 
@@ -111,7 +131,8 @@ struct Worker {
     store: Arc<dyn Store>,
     memory: Option<Box<dyn Memory>>,
     last_used: Instant,
-    failed: Option<(StoreError, Instant)>,
+    outage: Option<Outage>,
+    wanted: OwningAuthority,
     news: watch::Sender<Option<Remembered>>,
 }
 
@@ -132,7 +153,11 @@ impl Worker {
                         let _ = reply.send(self.adopt(first).await);
                     }
                     Job::MoveOn { from, to, reply } => {
-                        let _ = reply.send(self.move_on(from, to).await);
+                        let moved = self.move_on(from, to, MoveReason::WentBackwards).await;
+                        let _ = reply.send(moved);
+                    }
+                    Job::Claim(cluster, reply) => {
+                        let _ = reply.send(self.claim(cluster).await);
                     }
                 }
             }
@@ -142,7 +167,8 @@ impl Worker {
                 for reply in replies {
                     let _ = reply.send(outcome.clone());
                 }
-                row = outcome.ok();
+                // In a later epoch the store may belong to another authority: that takes a look.
+                row = outcome.ok().filter(|row| row.epoch == epoch);
             }
             // Whoever asked for the row was here before the note was made, so its answer will do,
             // unless it shows less than is known.
@@ -163,13 +189,18 @@ impl Worker {
         loop {
             let recalled = self.memory().await?.recall().await;
             let Some(recalled) = self.unless_failed(recalled)? else { return Ok(None) };
+            let Some(owner) = &recalled.owner else { return Ok(None) };
+            owner.check(&self.wanted)?;
+            if !owner.is_complete() {
+                return Ok(None);
+            }
             let due = self.due_epoch(&recalled)?;
             let row = recalled.row;
             if due <= row.epoch {
                 return self.learn(Ok(row)).map(Some);
             }
             let to = Remembered { epoch: due, seen: row.seen };
-            self.move_on(row.epoch, to).await?;
+            self.move_on(row.epoch, to, MoveReason::Overtaken).await?;
         }
     }
 
@@ -180,7 +211,7 @@ impl Worker {
 
     /// The epoch from which on tokens rise, whatever else was issued meanwhile.
     fn due_epoch(&self, recalled: &Recalled) -> Result<u16, StoreError> {
-        let Recalled { row, issued } = recalled;
+        let Recalled { row, issued, .. } = recalled;
         let mut due = row.epoch;
         if let Some(known) = self.known_beyond(row) {
             // A standby took over that had not heard of it all. In a new epoch that is no harm.
@@ -223,9 +254,20 @@ impl Worker {
         self.learn(adopted)
     }
 
-    async fn move_on(&mut self, from: u16, to: Remembered) -> Result<Remembered, StoreError> {
-        let moved = self.memory().await?.move_on(from, &to).await;
+    async fn move_on(
+        &mut self,
+        from: u16,
+        to: Remembered,
+        reason: MoveReason,
+    ) -> Result<Remembered, StoreError> {
+        let moved = self.memory().await?.move_on(from, &to, reason).await;
         self.learn(moved)
+    }
+
+    async fn claim(&mut self, cluster: String) -> Result<(), StoreError> {
+        let wanted = OwningAuthority { identity: Some(cluster), ..self.wanted.clone() };
+        let recorded = self.memory().await?.claim_authority(&wanted).await;
+        self.unless_failed(recorded)?.check(&wanted)
     }
 
     fn learn(&mut self, row: Result<Remembered, StoreError>) -> Result<Remembered, StoreError> {
@@ -250,12 +292,9 @@ impl Worker {
     }
 
     async fn memory(&mut self) -> Result<&mut dyn Memory, StoreError> {
-        if let Some((error, at)) = &self.failed
-            && at.elapsed() < PAUSE
-        {
-            return Err(error.clone());
+        if let Some(error) = self.outage.as_ref().and_then(Outage::answer) {
+            return Err(error);
         }
-        self.failed = None;
         if self.last_used.elapsed() > RESTED
             && let Some(memory) = &mut self.memory
             && memory.recall().await.is_err()
@@ -268,11 +307,12 @@ impl Worker {
             None => match self.store.connect_memory().await {
                 Ok(memory) => memory,
                 Err(error) => {
-                    self.failed = Some((error.clone(), Instant::now()));
+                    self.outage = Some(Outage::after(self.outage.take(), error.clone()));
                     return Err(error);
                 }
             },
         };
+        self.outage = None;
         Ok(self.memory.insert(memory).as_mut())
     }
 }
@@ -305,7 +345,7 @@ mod tests {
     use sqlx::{AssertSqlSafe, ConnectOptions, sqlite::SqliteConnectOptions};
     use tempfile::TempDir;
 
-    use super::*;
+    use super::{super::claimed_by, *};
     use crate::store::sqlite::SqliteStore;
 
     fn at(revision: i64, term: i64) -> Sighting {
@@ -323,7 +363,8 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let store = SqliteStore::new(directory.path().join("test.db"));
             store.migrate().await.unwrap();
-            let keeper = Keeper::start(&(Arc::new(store) as Arc<dyn Store>));
+            let keeper = Keeper::start(&(Arc::new(store) as Arc<dyn Store>), claimed_by(""));
+            keeper.claim("c".into()).await.unwrap();
             keeper.adopt(Remembered { epoch: 1, seen: at(10, 3) }).await.unwrap();
             Self { keeper, directory }
         }

@@ -41,6 +41,11 @@ impl Layout {
         Self { base: format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix)) }
     }
 
+    /// What all keys start with.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     /// A key that may be read wherever locks may be, to see how far etcd has come.
     pub fn landmark(&self) -> Vec<u8> {
         format!("{}fencepost", self.base).into_bytes()

@@ -1,4 +1,5 @@
-//! Notices when etcd has gone backwards, before it grants anything, and moves the epoch on.
+//! Notices when etcd has gone backwards, before it grants anything, and moves the epoch on. Notices too when it is
+//! another etcd than the one that the store belongs to, which may grant nothing.
 //!
 //! What is remembered is read first, and etcd is asked afterwards: only so is a lower revision
 //! proof. All who wonder at the same time share one question. A background task asks now and then
@@ -6,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     epoch::{self, LAST_EPOCH},
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     authority::AuthorityError,
-    store::{Remembered, Sighting},
+    store::{BETWEEN_MOVES, Remembered, Sighting},
 };
 
 /// How often to look while nobody asks.
@@ -31,15 +32,35 @@ type Looked = Result<Remembered, AuthorityError>;
 pub struct Lookout {
     keeper: Keeper,
     questions: mpsc::UnboundedSender<oneshot::Sender<Looked>>,
+    /// Whether the last look has shown that the store belongs to another authority.
+    foreign: watch::Receiver<bool>,
 }
 
 impl Lookout {
     pub fn start(members: &Arc<Members>, keeper: &Keeper, layout: &Layout) -> Self {
         let (questions, queue) = mpsc::unbounded_channel();
-        let watchman =
-            Watchman { members: members.clone(), keeper: keeper.clone(), layout: layout.clone() };
+        let (is_foreign, foreign) = watch::channel(false);
+        let watchman = Watchman {
+            members: members.clone(),
+            keeper: keeper.clone(),
+            layout: layout.clone(),
+            foreign: is_foreign,
+        };
         tokio::spawn(watchman.run(queue));
-        Self { keeper: keeper.clone(), questions }
+        Self { keeper: keeper.clone(), questions, foreign }
+    }
+
+    /// Whether the last look has shown that the store belongs to another authority.
+    pub fn is_foreign(&self) -> bool {
+        *self.foreign.borrow()
+    }
+
+    /// Returns once that is so.
+    pub async fn until_foreign(&self) {
+        if self.foreign.clone().wait_for(|foreign| *foreign).await.is_err() {
+            // Nobody looks any more, and nobody will say so.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Looks at etcd now, and returns what is remembered after that: at least all that was seen.
@@ -61,7 +82,8 @@ impl Lookout {
     /// The row as it is known here. It may have moved on since.
     pub async fn known(&self) -> Looked {
         match self.keeper.known() {
-            Some(row) => Ok(row),
+            Some(row) if !self.is_foreign() => Ok(row),
+            Some(_) => self.look().await,
             None => self.row().await,
         }
     }
@@ -76,6 +98,7 @@ struct Watchman {
     members: Arc<Members>,
     keeper: Keeper,
     layout: Layout,
+    foreign: watch::Sender<bool>,
 }
 
 impl Watchman {
@@ -88,11 +111,26 @@ impl Watchman {
                 return;
             }
             let looked = self.look().await;
-            if let Err(error) = &looked {
-                tracing::debug!(%error, "how far etcd has come is not known");
-            }
+            self.report(&looked);
             for reply in asking.drain(..) {
                 let _ = reply.send(looked.clone());
+            }
+        }
+    }
+
+    /// Says once that the store belongs to another authority, and once that it does no longer.
+    fn report(&self, looked: &Looked) {
+        match looked {
+            Err(AuthorityError::Foreign(error)) => {
+                if !self.foreign.send_replace(true) {
+                    tracing::error!(%error, "locks are refused: the store belongs to another authority");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "how far etcd has come is not known"),
+            Ok(_) => {
+                if self.foreign.send_replace(false) {
+                    tracing::info!("locks are granted again: this etcd is the store's authority");
+                }
             }
         }
     }
@@ -101,11 +139,11 @@ impl Watchman {
         for _ in 0..ATTEMPTS {
             let row = self.keeper.recall().await?;
             let seen = self.sight().await?;
-            let row = match row {
-                Some(row) => row,
-                None => self.meet(&seen).await?,
+            let Some(row) = row else {
+                self.meet(&seen).await?;
+                continue;
             };
-            if epoch::has_gone_backwards(&row, &seen) {
+            if epoch::has_gone_backwards(&row, &seen)? {
                 move_on(&self.keeper, row, &seen).await?;
                 continue;
             }
@@ -118,8 +156,9 @@ impl Watchman {
         Err(AuthorityError::Unavailable("the epoch has no rest".into()))
     }
 
-    /// The first meeting of this store with an etcd.
+    /// The first meeting of this store with an etcd, or the first since it was made to record which.
     async fn meet(&self, seen: &Sighting) -> Looked {
+        self.keeper.claim(seen.cluster.clone()).await?;
         let highest = self.keeper.highest_token().await?;
         let first = epoch::first(seen, highest)?;
         let adopted = self.keeper.adopt(first).await?;
@@ -154,6 +193,12 @@ async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
     }
     let to = Remembered { epoch: next, seen: seen.clone() };
     let now = keeper.move_on(row.epoch, to.clone()).await?;
+    if now.epoch == row.epoch {
+        return Err(AuthorityError::Unavailable(format!(
+            "etcd has gone backwards, and the epoch has moved less than {BETWEEN_MOVES} s ago; if it goes on, \
+             the address leads to more than one etcd"
+        )));
+    }
     if now != to {
         tracing::info!(epoch = now.epoch, "somebody else has moved the epoch on");
         return Ok(now);
@@ -165,10 +210,8 @@ async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
         new_revision = seen.revision,
         old_term = row.seen.term,
         new_term = seen.term,
-        old_cluster = row.seen.cluster,
-        new_cluster = seen.cluster,
-        "etcd has gone backwards: restored, wiped or replaced. A new epoch begins, and all earlier \
-         grants are lost"
+        cluster = seen.cluster,
+        "etcd has gone backwards: restored or wiped. A new epoch begins, and all earlier grants are lost"
     );
     Ok(now)
 }

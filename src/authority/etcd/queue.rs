@@ -151,7 +151,7 @@ impl EtcdAuthority {
         // Our own entry is no sign of memory: what counts is how far etcd had come before it. One
         // that was wiped might otherwise just reach what is remembered, and issue a token twice.
         let seen = Sighting { revision: place.created - 1, ..epoch::sighting(entered.header())? };
-        if epoch::has_gone_backwards(&row, &seen) {
+        if epoch::has_gone_backwards(&row, &seen)? {
             self.lookout.move_on(row, &seen).await?;
             return Ok(Some((place, Entered::OverAMove)));
         }
@@ -190,6 +190,10 @@ impl EtcdAuthority {
             Entered::Behind(..) | Entered::OverAMove => {}
         }
         while perhaps || !is_over(ask) {
+            if self.lookout.is_foreign() {
+                // An error, unless that has just changed.
+                self.lookout.look().await?;
+            }
             let (row, kept) = tokio::join!(
                 async { if perhaps { Some(self.lookout.row().await) } else { None } },
                 self.keep(place, if perhaps { 10 } else { 3 }),
@@ -239,7 +243,7 @@ impl EtcdAuthority {
     ) -> Result<Option<Waited>, AuthorityError> {
         for _ in 0..ATTEMPTS {
             let epoch = row.epoch;
-            if epoch::has_gone_backwards(&row, &seen) {
+            if epoch::has_gone_backwards(&row, &seen)? {
                 self.lookout.move_on(row, &seen).await?;
             } else {
                 let noted = Sighting { revision: place.created, ..seen };

@@ -43,12 +43,11 @@ pub async fn tokens_in_use(
     let layout = Layout::new(&options.prefix);
     let members = Members::new(&options.members, options.tls, options.user);
     let (seen, mut entries) = entries(&members, &layout).await?;
-    if has_gone_backwards(&known, &seen) {
+    if has_gone_backwards(&known, &seen)? {
         return Err(AuthorityError::Unfit(format!(
-            "this etcd (cluster {}, revision {}) is not the one that the store has its tokens from \
-             (cluster {}, revision {}), or it was restored; correct --authority, or let a server that \
+            "this etcd shows revision {}, and the store has seen {}: it was restored; let a server that \
              uses it move the epoch on first",
-            seen.cluster, seen.revision, known.seen.cluster, known.seen.revision
+            seen.revision, known.seen.revision
         )));
     }
     entries.sort_unstable_by_key(|(_, entry)| entry.created);

@@ -188,7 +188,7 @@ impl EtcdAuthority {
                 seen
             } else {
                 let seen = epoch::sighting(answer.header())?;
-                let backwards = epoch::has_gone_backwards(&row, &seen);
+                let backwards = epoch::has_gone_backwards(&row, &seen)?;
                 let epoch = if backwards { self.lookout.look().await?.epoch } else { row.epoch };
                 (epoch, seen)
             };

@@ -64,6 +64,7 @@ impl EtcdAuthority {
                     None => return unsure().await,
                 },
                 () = sleep_until(look_again) => return Watched::Unsure,
+                () = self.lookout.until_foreign() => return Watched::Unsure,
                 () = sleep_until(ask.until) => return Watched::Over,
                 () = ask.gone.cancelled() => return Watched::Over,
             }

@@ -85,7 +85,8 @@ impl Tables {
         };
         let done = work(table.as_mut()).await;
         let lost = done.as_ref().err().filter(|error| error.ends_the_session());
-        self.up.store(lost.is_none(), Ordering::Relaxed);
+        let foreign = matches!(done, Err(StoreError::OtherAuthority(_)));
+        self.up.store(lost.is_none() && !foreign, Ordering::Relaxed);
         match lost {
             Some(error) => {
                 tracing::warn!(%error, "the lock table failed a request");
@@ -145,8 +146,8 @@ impl Tables {
                 }
                 // Nothing was asked of the table yet, so nothing is in doubt.
                 let error = match error {
-                    StoreError::Unfit(reason) => StoreError::Unfit(reason),
-                    other => StoreError::Unavailable(other.to_string()),
+                    StoreError::Unknown(reason) => StoreError::Unavailable(reason),
+                    definite => definite,
                 };
                 *outage = Some(Outage::after(outage.take(), error.clone()));
                 Err(error)

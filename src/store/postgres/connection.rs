@@ -535,6 +535,8 @@ pub fn not_applied(error: sqlx::Error) -> StoreError {
             "55P03" => StoreError::Busy,
             "40001" | "40P01" => StoreError::Conflict,
             "53100" => StoreError::Disk(DiskTrouble::Full, error.to_string()),
+            // `fencepost.expect_authority` raises it.
+            "FP001" => StoreError::OtherAuthority(answer.message().to_owned()),
             // A primary that was demoted. Another connection may lead to the new one.
             "25006" => StoreError::Unfit(READ_ONLY.into()),
             // A prepared statement that no longer fits the schema: a new connection has new ones.

@@ -23,8 +23,8 @@ use crate::{
     store::{
         Page, StoreError, first_key_after_prefix,
         lock_table::{
-            Changed, Entered, Entry, LockTable, Place, from_millis, stored_key, stored_token,
-            to_millis, waiting_lease,
+            Changed, Entered, Entry, LockTable, Place, from_millis, other_authority, stored_key,
+            stored_token, to_millis, waiting_lease,
         },
     },
     token::{Key, Token},
@@ -64,8 +64,11 @@ WHERE own.lease = ANY ($1) AND NOT EXISTS (
 
 const SWEEP: &str = "SELECT fencepost.sweep_locks()";
 
-const NEWEST: &str =
-    "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS newest FROM fencepost.tokens";
+/// NULL where the store belongs to another authority: then others issue tokens, and these say nothing.
+const NEWEST: &str = "
+SELECT CASE WHEN NOT EXISTS (SELECT FROM fencepost.owning_authority WHERE kind <> 'store')
+       THEN CASE WHEN is_called THEN last_value ELSE 0 END END AS newest
+FROM fencepost.tokens";
 
 type Statement = Query<'static, Postgres, PgArguments>;
 
@@ -218,7 +221,7 @@ impl LockTable for PostgresLockTable {
     async fn newest(&mut self) -> Result<i64, StoreError> {
         let rows = self.ask(sqlx::query(NEWEST)).await?;
         let row = rows.first().ok_or_else(|| StoreError::unavailable("no sequence"))?;
-        get(row, "newest")
+        get::<Option<i64>>(row, "newest")?.ok_or_else(other_authority)
     }
 
     async fn ping(&mut self) -> Result<(), StoreError> {

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 
 use super::{
     connection::{Connection, maybe_applied, not_applied},
-    notices,
+    notices, owning_authority,
     session::{DEADLINE, surely, within},
 };
 use crate::store::{
-    Memory, Recalled, Remembered, Sighting, StoreError,
+    Memory, MoveReason, OwningAuthority, Recalled, Remembered, Sighting, StoreError,
     memory::{missing, recalled, remembered},
 };
 
@@ -22,8 +22,8 @@ const RECALL: &str = "
 SELECT epoch::int8 AS epoch, revision, cluster, term, greatest(
     (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
     (SELECT last_value FROM fencepost.tokens WHERE is_called),
-    0) AS issued
-FROM fencepost.authority";
+    0) AS issued, o.kind, o.identity, o.namespace
+FROM fencepost.authority LEFT JOIN fencepost.owning_authority AS o ON true";
 
 const HIGHEST: &str = "
 SELECT greatest(
@@ -42,10 +42,12 @@ SET revision = greatest(revision, $2), term = greatest(term, $4)
 WHERE epoch = $1 AND cluster = $3 AND (revision < $2 OR term < $4)
 RETURNING epoch::int8 AS epoch, revision, cluster, term";
 
-/// The same, and $5 the new epoch. Of several who have noticed, one moves it.
+/// The same, $5 the new epoch, and $6 how many seconds must lie between two moves. Of several who have
+/// noticed, one moves it. A clock that was set back does not hold it up.
 const MOVE_ON: &str = "UPDATE fencepost.authority
 SET epoch = $5, revision = $2, cluster = $3, term = $4, moved_at = now()
-WHERE epoch = $1
+WHERE epoch = $1 AND (moved_at IS NULL OR moved_at > now()
+                      OR moved_at <= now() - make_interval(secs => $6::int4))
 RETURNING epoch::int8 AS epoch, revision, cluster, term";
 
 pub struct PostgresMemory {
@@ -73,7 +75,7 @@ impl PostgresMemory {
         statement: &'static str,
         epoch: u16,
         seen: &Sighting,
-        new_epoch: Option<u16>,
+        new_epoch: Option<(u16, i32)>,
     ) -> Result<Remembered, StoreError> {
         self.connection.begin_if_pooled().await?;
         let mut query = sqlx::query(statement)
@@ -81,8 +83,8 @@ impl PostgresMemory {
             .bind(seen.revision)
             .bind(&seen.cluster)
             .bind(seen.term);
-        if let Some(new_epoch) = new_epoch {
-            query = query.bind(i32::from(new_epoch));
+        if let Some((new_epoch, between)) = new_epoch {
+            query = query.bind(i32::from(new_epoch)).bind(between);
         }
         let row = query
             .persistent(self.connection.keeps_statements())
@@ -104,7 +106,7 @@ impl PostgresMemory {
         statement: &'static str,
         epoch: u16,
         seen: &Sighting,
-        new_epoch: Option<u16>,
+        new_epoch: Option<(u16, i32)>,
     ) -> Result<Remembered, StoreError> {
         let writing = within(DEADLINE, self.write(statement, epoch, seen, new_epoch));
         let (row, warned) = notices::listening(writing).await;
@@ -149,7 +151,20 @@ impl Memory for PostgresMemory {
         self.change(NOTE, epoch, seen, None).await
     }
 
-    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
-        self.change(MOVE_ON, from, &to.seen, Some(to.epoch)).await
+    async fn move_on(
+        &mut self,
+        from: u16,
+        to: &Remembered,
+        reason: MoveReason,
+    ) -> Result<Remembered, StoreError> {
+        self.change(MOVE_ON, from, &to.seen, Some((to.epoch, reason.seconds_between()))).await
+    }
+
+    async fn claim_authority(
+        &mut self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        let claimed = owning_authority::claim(&mut self.connection, wanted).await;
+        self.connection.unless_deposed(claimed)
     }
 }

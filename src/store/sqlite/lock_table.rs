@@ -17,8 +17,8 @@ use crate::{
     store::{
         Page, StoreError, first_key_after_prefix,
         lock_table::{
-            Changed, Entered, Entry, ISSUED_BY_NOBODY, LockTable, Place, from_millis, to_millis,
-            waiting_lease,
+            Changed, Entered, Entry, ISSUED_BY_NOBODY, LockTable, Place, from_millis,
+            other_authority, to_millis, waiting_lease,
         },
     },
     token::{Key, Token},
@@ -237,10 +237,14 @@ impl LockTable for SqliteLockTable {
     }
 
     async fn newest(&mut self) -> Result<i64, StoreError> {
-        sqlx::query_scalar("SELECT issued FROM tokens")
-            .fetch_one(&mut self.connection)
-            .await
-            .map_err(not_applied)
+        let issued: Option<i64> = sqlx::query_scalar(
+            "SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM owning_authority WHERE kind <> 'store')
+                    THEN issued END FROM tokens",
+        )
+        .fetch_one(&mut self.connection)
+        .await
+        .map_err(not_applied)?;
+        issued.ok_or_else(other_authority)
     }
 
     async fn ping(&mut self) -> Result<(), StoreError> {

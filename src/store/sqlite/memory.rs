@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
 
-use super::{Writing, session::not_applied};
+use super::{Writing, owning_authority, session::not_applied};
 use crate::store::{
-    Memory, Recalled, Remembered, Sighting, StoreError,
+    Memory, MoveReason, OwningAuthority, Recalled, Remembered, Sighting, StoreError,
     memory::{missing, recalled, remembered},
 };
 
@@ -13,8 +13,8 @@ use crate::store::{
 const RECALL: &str = "
 SELECT epoch, revision, cluster, term, max(
     coalesce((SELECT token FROM floor WHERE token < 4611686018427387904), 0),
-    (SELECT issued FROM tokens)) AS issued
-FROM authority";
+    (SELECT issued FROM tokens)) AS issued, o.kind, o.identity, o.namespace
+FROM authority LEFT JOIN owning_authority AS o ON true";
 
 /// The same.
 const HIGHEST: &str = "
@@ -32,10 +32,11 @@ const NOTE: &str = "UPDATE authority SET revision = max(revision, ?2), term = ma
 WHERE epoch = ?1 AND cluster = ?3 AND (revision < ?2 OR term < ?4)
 RETURNING epoch, revision, cluster, term";
 
-/// The same, and ?5 the new epoch. Of several who have noticed, one moves it.
+/// The same, ?5 the new epoch, and ?6 how many seconds must lie between two moves. Of several who have
+/// noticed, one moves it. A clock that was set back does not hold it up.
 const MOVE_ON: &str = "UPDATE authority
 SET epoch = ?5, revision = ?2, cluster = ?3, term = ?4, moved_at = unixepoch()
-WHERE epoch = ?1
+WHERE epoch = ?1 AND (moved_at IS NULL OR moved_at > unixepoch() OR moved_at <= unixepoch() - ?6)
 RETURNING epoch, revision, cluster, term";
 
 pub struct SqliteMemory {
@@ -53,15 +54,15 @@ impl SqliteMemory {
         statement: &'static str,
         epoch: u16,
         seen: &Sighting,
-        new_epoch: Option<u16>,
+        new_epoch: Option<(u16, i32)>,
     ) -> Result<Remembered, StoreError> {
         let mut query = sqlx::query(statement)
             .bind(i64::from(epoch))
             .bind(seen.revision)
             .bind(&seen.cluster)
             .bind(seen.term);
-        if let Some(new_epoch) = new_epoch {
-            query = query.bind(i64::from(new_epoch));
+        if let Some((new_epoch, between)) = new_epoch {
+            query = query.bind(i64::from(new_epoch)).bind(between);
         }
         let in_line = self.writing.lock().await;
         // All rows, to the end: only there is it committed.
@@ -95,7 +96,19 @@ impl Memory for SqliteMemory {
         self.write(NOTE, epoch, seen, None).await
     }
 
-    async fn move_on(&mut self, from: u16, to: &Remembered) -> Result<Remembered, StoreError> {
-        self.write(MOVE_ON, from, &to.seen, Some(to.epoch)).await
+    async fn move_on(
+        &mut self,
+        from: u16,
+        to: &Remembered,
+        reason: MoveReason,
+    ) -> Result<Remembered, StoreError> {
+        self.write(MOVE_ON, from, &to.seen, Some((to.epoch, reason.seconds_between()))).await
+    }
+
+    async fn claim_authority(
+        &mut self,
+        wanted: &OwningAuthority,
+    ) -> Result<OwningAuthority, StoreError> {
+        owning_authority::claim(&mut self.connection, &self.writing, wanted).await
     }
 }

@@ -305,6 +305,12 @@ pub(super) fn not_applied(error: sqlx::Error) -> StoreError {
     const CORRUPT: u32 = 11;
     const CANNOT_OPEN: u32 = 14;
     const NOT_A_DATABASE: u32 = 26;
+    // What the triggers of migrations/sqlite/0008_owning_authority.sql raise.
+    const OTHER_AUTHORITY: &str = "the store belongs to another authority";
+    let said = error.as_database_error().map(DatabaseError::message);
+    if said.is_some_and(|said| said.contains(OTHER_AUTHORITY)) {
+        return StoreError::OtherAuthority(OTHER_AUTHORITY.into());
+    }
     let trouble = match kind_of(&error) {
         Some(BUSY | LOCKED) => return StoreError::Busy,
         Some(FULL) => DiskTrouble::Full,

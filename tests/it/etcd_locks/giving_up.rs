@@ -51,14 +51,14 @@ async fn who_cannot_be_served_leaves_no_lease() {
     held.execute("ALTER TABLE authority RENAME TO out_of_reach").await.expect("it is renamed");
     let hasty = ask(&unique_key("unserved"), "us", Duration::ZERO);
     let refused = authority.acquire(&hasty).await;
-    assert!(matches!(refused, Err(AuthorityError::Unavailable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(AuthorityError::Store(_))), "{refused:?}");
     eventually("the lease has gone", || async { etcd.leases() == [first.lease.as_str()] }).await;
 
     hasty.gone.cancel();
     let refused = authority.acquire(&hasty).await;
     // Nothing else has run since: this runtime has one thread.
     let leases = etcd.leases();
-    assert!(matches!(refused, Err(AuthorityError::Unavailable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(AuthorityError::Store(_))), "{refused:?}");
     assert_eq!(leases, [first.lease]);
 }
 

@@ -60,15 +60,15 @@ async fn locks_below_one_another_and_other_data_do_not_mix() {
 
 #[tokio::test]
 async fn a_prefix_keeps_locks_apart_and_is_no_part_of_their_names() {
-    let (etcd, held) = (etcd::shared().await, TestStore::sqlite());
-    let store = held.open().await;
+    let etcd = etcd::shared().await;
     let prefix = etcd::unique("app");
-    let [plain, within] = ["", prefix.as_str()].map(|prefix| {
-        EtcdAuthority::start(
-            EtcdOptions { prefix: prefix.into(), ..etcd::options(&[etcd]) },
-            &store,
-        )
-    });
+    // Each prefix is an authority of its own, and a store belongs to one.
+    let (one, other) = (TestStore::sqlite(), TestStore::sqlite());
+    let under = async |prefix: &str, held: &TestStore| {
+        let options = EtcdOptions { prefix: prefix.into(), ..etcd::options(&[etcd]) };
+        EtcdAuthority::start(options, &held.open().await)
+    };
+    let (plain, within) = (under("", &one).await, under(&prefix, &other).await);
     let name = unique_key("prefixed");
     let outside = acquire(&plain, &name, Duration::ZERO).await;
     let inside = acquire(&within, &name, Duration::ZERO).await;

@@ -317,6 +317,14 @@ impl Etcd {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Puts a new, empty cluster in its place, at the same address and with another cluster id.
+    pub async fn replace(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.data()).expect("the data is removed");
+        self.flags.push(format!("--initial-cluster-token={}", unique("another")));
+        self.run().await;
+    }
+
     /// The ids of all leases there are.
     pub fn leases(&self) -> Vec<String> {
         let listed = self.ctl(&["lease", "list"]);

@@ -1,6 +1,6 @@
 //! Tokens rise when the store becomes the authority, whoever issued them before.
 
-use fencepost::authority::Authority;
+use fencepost::{authority::Authority, store::OwningAuthority};
 use futures_util::future::join_all;
 
 use super::{TTL, authority, try_acquire};
@@ -68,9 +68,12 @@ on_each_store! {
             format!("INSERT INTO authority {}", values.replace("(epoch", "(only_row, epoch").replace("(2,", "(1, 2,"))
         };
         store.execute(&sql).await.unwrap();
+        let floor =
+            store.open().await.move_authority(&OwningAuthority::store(), None).await.unwrap();
+        assert_eq!(floor, (2 << 48) + 1235);
         let authority = authority(&store).await;
-        assert_eq!(authority.newest().await.unwrap(), (2 << 48) + 1234);
+        assert_eq!(authority.newest().await.unwrap(), floor);
         let grant = try_acquire(authority.as_ref(), "a", TTL).await.unwrap();
-        assert_eq!(grant.token.get(), (2 << 48) + 1235);
+        assert_eq!(grant.token.get(), floor + 1);
     }
 }

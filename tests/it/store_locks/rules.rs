@@ -145,7 +145,7 @@ on_each_store! {
         store.execute(newer).await.unwrap();
         assert!(matches!(table.ping().await, Err(StoreError::Unfit(_))));
         let refused = one.acquire(&ask("a", TTL, Duration::ZERO)).await;
-        assert!(matches!(refused, Err(AuthorityError::Unfit(_))), "{refused:?}");
+        assert!(matches!(refused, Err(AuthorityError::Store(StoreError::Unfit(_)))), "{refused:?}");
     }
 }
 

@@ -32,7 +32,7 @@ async fn a_row_that_comes_to_exist_late_is_removed_too() {
     store.execute(&take_away).await.unwrap();
     gone.cancel();
     let answer = waiting.await.unwrap();
-    assert!(matches!(answer, Err(AuthorityError::Unavailable(_))), "{answer:?}");
+    assert!(matches!(answer, Err(AuthorityError::Store(_))), "{answer:?}");
     store.execute("ALTER TABLE out_of_reach RENAME TO locks").await.unwrap();
     eventually("it has left", || async { rows().await == 1 }).await;
     store.execute("INSERT INTO locks SELECT * FROM late").await.unwrap();

@@ -15,8 +15,8 @@ use crate::{
     finding::Finding,
     rejections::{Entry, Filter, Id},
     store::{
-        Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, Plan, Reading, Schema,
-        Session, Store, StoreError, Tokens,
+        Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, OwningAuthority, Plan,
+        Reading, Schema, Session, Sighting, Store, StoreError, Tokens,
     },
 };
 
@@ -227,6 +227,22 @@ impl Store for Table {
     }
 
     async fn tokens(&self) -> Result<Tokens, StoreError> {
+        no_part_of_it()
+    }
+
+    async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError> {
+        no_part_of_it()
+    }
+
+    async fn claim_authority(&self, _: &OwningAuthority) -> Result<OwningAuthority, StoreError> {
+        no_part_of_it()
+    }
+
+    async fn move_authority(
+        &self,
+        _: &OwningAuthority,
+        _: Option<&Sighting>,
+    ) -> Result<i64, StoreError> {
         no_part_of_it()
     }
 

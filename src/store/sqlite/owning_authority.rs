@@ -1,0 +1,140 @@
+//! Which authority the store belongs to, in SQLite. As the functions of Postgres do it
+//! (`migrations/postgres/0013_owning_authority.sql`), in one transaction that has the file's place for a writer.
+
+use sqlx::{Connection, Row, SqliteConnection};
+
+use super::{Writing, session::not_applied};
+use crate::store::{
+    OwningAuthority, Sighting, StoreError,
+    lock_table::ISSUED_BY_NOBODY,
+    owning_authority::{NONE, STORE, owning_authority},
+};
+
+const READ: &str = "SELECT kind, identity, namespace FROM owning_authority";
+
+/// ?1 kind, ?2 identity, ?3 namespace.
+const CLAIM: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace)
+VALUES (1, ?1, ?2, ?3)
+ON CONFLICT (only_row) DO UPDATE
+    SET identity = coalesce(identity, excluded.identity),
+        namespace = coalesce(namespace, excluded.namespace)
+    WHERE kind = excluded.kind
+      AND coalesce(identity = excluded.identity, 1) AND coalesce(namespace = excluded.namespace, 1)";
+
+/// Another cluster was in use here before any was recorded.
+const LEAVE_UNRECORDED_CLUSTER: &str = "UPDATE authority
+SET epoch = epoch + 1, revision = 0, cluster = (SELECT identity FROM owning_authority), term = 0,
+    moved_at = unixepoch()
+WHERE cluster <> (SELECT identity FROM owning_authority WHERE kind NOT IN ('store', 'none'))";
+
+/// ?1 whether marks count too, ?2 from where on nobody issues tokens.
+const ABOVE_ALL: &str = "SELECT max(
+    coalesce((SELECT max(token) FROM resources WHERE ?1 AND token < ?2), 0),
+    coalesce((SELECT token FROM floor WHERE token < ?2), 0),
+    (SELECT issued FROM tokens),
+    coalesce((SELECT (epoch << 48) + revision FROM authority), 0)) + 1";
+
+/// As [`CLAIM`].
+const RECORD: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace)
+VALUES (1, ?1, ?2, ?3)
+ON CONFLICT (only_row) DO UPDATE SET kind = excluded.kind, identity = excluded.identity,
+    namespace = excluded.namespace, since = excluded.since";
+
+/// ?1 epoch, ?2 revision, ?3 cluster, ?4 term.
+const REMEMBER: &str = "INSERT INTO authority (only_row, epoch, revision, cluster, term, moved_at)
+VALUES (1, ?1, ?2, ?3, ?4, unixepoch())
+ON CONFLICT (only_row) DO UPDATE SET epoch = excluded.epoch, revision = excluded.revision,
+    cluster = excluded.cluster, term = excluded.term, moved_at = excluded.moved_at";
+
+const REVISIONS: i64 = (1 << 48) - 1;
+
+pub async fn read(
+    connection: &mut SqliteConnection,
+) -> Result<Option<OwningAuthority>, StoreError> {
+    let row = sqlx::query(READ).fetch_optional(connection).await.map_err(not_applied)?;
+    row.as_ref().map(owning_authority).transpose().map_err(not_applied)
+}
+
+pub async fn claim(
+    connection: &mut SqliteConnection,
+    writing: &Writing,
+    wanted: &OwningAuthority,
+) -> Result<OwningAuthority, StoreError> {
+    let adds = |known: &OwningAuthority| {
+        (known.identity.is_none() && wanted.identity.is_some())
+            || (known.namespace.is_none() && wanted.namespace.is_some())
+    };
+    if let Some(known) = read(connection).await?
+        && !adds(&known)
+    {
+        return Ok(known);
+    }
+    let _in_line = writing.lock().await;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
+    sqlx::query(CLAIM)
+        .bind(&wanted.kind)
+        .bind(&wanted.identity)
+        .bind(&wanted.namespace)
+        .execute(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    sqlx::query(LEAVE_UNRECORDED_CLUSTER).execute(&mut *transaction).await.map_err(not_applied)?;
+    let stands = read(&mut transaction).await?;
+    transaction.commit().await.map_err(StoreError::unavailable)?;
+    stands.ok_or_else(|| StoreError::Unfit("the record of the store's authority is missing".into()))
+}
+
+pub async fn move_to(
+    connection: &mut SqliteConnection,
+    writing: &Writing,
+    to: &OwningAuthority,
+    seen: Option<&Sighting>,
+) -> Result<i64, StoreError> {
+    let _in_line = writing.lock().await;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
+    let from = read(&mut transaction).await?;
+    let raised: i64 = sqlx::query_scalar(ABOVE_ALL)
+        .bind(from.is_none_or(|from| from.kind == NONE))
+        .bind(ISSUED_BY_NOBODY)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    sqlx::query(RECORD)
+        .bind(&to.kind)
+        .bind(&to.identity)
+        .bind(&to.namespace)
+        .execute(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    sqlx::query("UPDATE floor SET token = max(token, ?1)")
+        .bind(raised)
+        .execute(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    sqlx::raw_sql("DELETE FROM locks").execute(&mut *transaction).await.map_err(not_applied)?;
+    if to.kind == STORE {
+        sqlx::query("UPDATE tokens SET issued = max(issued, ?1)")
+            .bind(raised)
+            .execute(&mut *transaction)
+            .await
+            .map_err(not_applied)?;
+    } else if let Some(seen) = seen {
+        let last: Option<i64> = sqlx::query("SELECT epoch FROM authority")
+            .fetch_optional(&mut *transaction)
+            .await
+            .and_then(|row| row.map(|row| row.try_get("epoch")).transpose())
+            .map_err(not_applied)?;
+        let above = (raised >> 48) + i64::from(seen.revision < raised & REVISIONS);
+        sqlx::query(REMEMBER)
+            .bind(above.max(last.map_or(0, |last| last + 1)))
+            .bind(seen.revision)
+            .bind(&to.identity)
+            .bind(seen.term)
+            .execute(&mut *transaction)
+            .await
+            .map_err(not_applied)?;
+    }
+    // A failed commit may have reached the disk or not.
+    transaction.commit().await.map_err(StoreError::unknown)?;
+    Ok(raised)
+}
