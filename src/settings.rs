@@ -35,11 +35,7 @@ pub use self::{
     values::{HostNames, LogFormat, Size, Time, TrustLevel, some_time},
 };
 use crate::{
-    authority::{
-        Authority, Grantees,
-        etcd::{EtcdAuthority, claimed_by},
-        store::StoreAuthority,
-    },
+    authority::{Authority, Grantees, etcd::EtcdAuthority, store::StoreAuthority},
     engine::Trust,
     limits::Bounds,
     store::{OwningAuthority, Store},
@@ -322,13 +318,7 @@ impl Settings {
 
     /// The authority that a store must belong to, as far as it is known without asking it.
     pub fn owning_authority(&self) -> Result<OwningAuthority, String> {
-        Ok(match self.authority_url()? {
-            AuthorityUrl::None => OwningAuthority::none(),
-            AuthorityUrl::Store => OwningAuthority::store(),
-            AuthorityUrl::Etcd(_) => {
-                claimed_by(self.etcd.etcd_prefix.as_deref().unwrap_or_default())
-            }
-        })
+        Ok(self.etcd.owning_authority(&self.authority_url()?))
     }
 
     /// The lock service these settings name, if any, and how far clients are believed. The error says what to mend. It starts tasks, so it needs a

@@ -59,6 +59,9 @@ pub async fn ask(
     reading: Reading,
 ) -> Result<TokensInUse, Failure> {
     let authority = settings.url()?;
+    if let Some(recorded) = store.owning_authority().await? {
+        recorded.check(&settings.etcd.owning_authority(&authority))?;
+    }
     let FloorState { floor, issued, lowest_held } = store.floor(reading).await?;
     let known = store.tokens().await?.etcd;
     let by_etcd = known.as_ref().map_or(0, etcd::newest_remembered);

@@ -7,10 +7,13 @@ use etcd_client::{Certificate, Identity, TlsOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 use super::{
-    authority_url::EtcdUrl,
+    authority_url::{AuthorityUrl, EtcdUrl},
     source::{self, Secret, Source},
 };
-use crate::authority::etcd::{EtcdOptions, Password, User};
+use crate::{
+    authority::etcd::{EtcdOptions, Password, User, claimed_by},
+    store::OwningAuthority,
+};
 
 const ETCD: &str = "etcd";
 
@@ -48,6 +51,15 @@ pub struct EtcdSettings {
 }
 
 impl EtcdSettings {
+    /// The authority that a store must belong to, as far as it is known without asking it.
+    pub fn owning_authority(&self, url: &AuthorityUrl) -> OwningAuthority {
+        match url {
+            AuthorityUrl::None => OwningAuthority::none(),
+            AuthorityUrl::Store => OwningAuthority::store(),
+            AuthorityUrl::Etcd(_) => claimed_by(self.etcd_prefix.as_deref().unwrap_or_default()),
+        }
+    }
+
     pub fn choose(&mut self, source: impl Fn(&str) -> Source) -> Result<(), String> {
         source::choose("etcd_password", &mut self.etcd_password_file, &source)?;
         source::refuse_as_argument("etcd-password", source("etcd_password"))
