@@ -136,7 +136,8 @@ async fn the_floor_rises_as_the_documents_say() {
         assert!(!page.contains("```sql"), "{name} wants SQL");
         let commands = commands(&page, "floor");
         assert!(commands.iter().any(|command| command.contains(&"--above-all")), "{name}");
-        for command in commands {
+        // `examples` runs the others: they are for a store without an authority.
+        for command in commands.into_iter().filter(|command| !command.contains(&"none")) {
             let output = run_with(&command, |process| {
                 process.env("FENCEPOST_STORE", store.url.replace("postgres@", "fencepost_owner@"));
             });
