@@ -1,9 +1,12 @@
 //! The log: readable on a terminal, JSON elsewhere, always on standard error.
 
+mod escaped;
+
 use std::io::IsTerminal;
 
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
+use self::escaped::EscapedStderr;
 use super::exit::Failure;
 use crate::{settings::LogFormat, store::postgres::notices};
 
@@ -16,11 +19,12 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), Failure> {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
     let layer = if text {
+        let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
         layer.with_target(false).boxed()
     } else {
-        layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+        let layer = fmt::layer().with_writer(EscapedStderr).json().flatten_event(true);
+        layer.with_current_span(false).with_span_list(false).boxed()
     };
     tracing_subscriber::registry()
         .with(layer.with_filter(filter))

@@ -71,8 +71,8 @@ impl Lines {
     }
 }
 
-/// What a client has chosen is recorded as a string: both formats of the log escape those, so that it cannot
-/// forge a line.
+/// What a client has chosen is recorded as a string: both formats of the log escape those (`cli/logging.rs`), so that it
+/// cannot forge a line or steer a terminal.
 fn line(entry: &Entry) {
     let Rejection { reason, decided_by, refused, mark, by_floor, caller, .. } = &entry.rejection;
     tracing::warn!(

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Pages whose examples need Postgres and etcd, in the order in which a reader would follow them.
+/// Pages whose examples all need Postgres and etcd. Of other pages, those do that `needs_postgres`.
 const ON_POSTGRES: [&str; 5] = [
     "docs/postgres.md",
     "README.md",
@@ -83,60 +83,93 @@ fn commands_that_are_mentioned_in_a_sentence_exist() {
     assert!(mentioned > 30, "{mentioned}");
 }
 
+fn needs_postgres(example: &Example) -> bool {
+    ["postgres://", "psql "].iter().any(|sign| example.text.contains(sign))
+}
+
 async fn play(scene: &mut Scene, examples: &[Example]) {
     for example in examples {
         scene.play(example).await;
     }
 }
 
+/// An empty database `app`, an etcd, and the names by which pages call them.
+async fn with_postgres(postgres: &Postgres, etcd: &Etcd) -> Scene {
+    execute(&postgres.url("postgres"), "DROP DATABASE IF EXISTS app WITH (FORCE)").await;
+    execute(&postgres.url("postgres"), "CREATE DATABASE app").await;
+    let mut scene = Scene::new();
+    let there = format!("127.0.0.1:{}/app", postgres.port());
+    for name in ["db/app", "db.example/app", "db.example/app?sslmode=verify-full"] {
+        scene.means(&format!("@{name}"), &format!("@{there}"));
+    }
+    scene.means("postgres://… ", &format!("postgres://fencepost_serve@{there} "));
+    scene.means("fencepost_owner:…@", "fencepost_owner@");
+    scene.means("etcd-0:2379", &etcd.address());
+    scene.means("etcd-0:2379,etcd-1:2379,etcd-2:2379", &etcd.address());
+    scene.means("/run/secrets/", "./secrets/");
+    scene.means(
+        "migrations/roles.sql",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/roles.sql"),
+    );
+    for password in ["owner", "serve", "secrets/db"] {
+        scene.file(password, "not asked for here");
+    }
+    scene.set("PGHOST", "127.0.0.1");
+    scene.set("PGPORT", &postgres.port().to_string());
+    scene.set("PGUSER", "postgres");
+    scene.set("ETCDCTL_API", "3");
+    scene.set("ETCD", &format!("http://{}", etcd.address()));
+    scene
+}
+
+/// The same, as `docs/postgres.md` leaves it.
+async fn with_schema(postgres: &Postgres, etcd: &Etcd) -> Scene {
+    let scene = with_postgres(postgres, etcd).await;
+    let owner = format!("postgres://fencepost_owner@127.0.0.1:{}/app", postgres.port());
+    let prepared = scene
+        .run(&format!("fencepost roles | psql -q -d app && fencepost migrate --store {owner}"))
+        .await;
+    assert!(prepared.status.success(), "{prepared:?}");
+    scene
+}
+
 #[tokio::test]
 async fn examples_with_postgres_and_etcd_run() {
     let postgres = Postgres::start(&[]).await;
-    execute(&postgres.url("postgres"), "CREATE DATABASE app").await;
     let etcd = Etcd::start(&[]).await;
-    for page in ON_POSTGRES {
-        let mut scene = Scene::new();
-        let there = format!("127.0.0.1:{}/app", postgres.port());
-        for name in ["db/app", "db.example/app", "db.example/app?sslmode=verify-full"] {
-            scene.means(&format!("@{name}"), &format!("@{there}"));
+    for page in every_document() {
+        let mut examples = of_document(&page);
+        if !ON_POSTGRES.contains(&page.as_str()) {
+            examples.retain(needs_postgres);
         }
-        scene.means("postgres://… ", &format!("postgres://fencepost_serve@{there} "));
-        scene.means("fencepost_owner:…@", "fencepost_owner@");
-        scene.means("etcd-0:2379,etcd-1:2379,etcd-2:2379", &etcd.address());
-        scene.means("/run/secrets/", "./secrets/");
-        scene.means(
-            "migrations/roles.sql",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/roles.sql"),
-        );
-        for password in ["owner", "serve", "secrets/db"] {
-            scene.file(password, "not asked for here");
-        }
-        scene.set("PGHOST", "127.0.0.1");
-        scene.set("PGPORT", &postgres.port().to_string());
-        scene.set("PGUSER", "postgres");
-        scene.set("ETCDCTL_API", "3");
-        scene.set("ETCD", &format!("http://{}", etcd.address()));
-        match page {
-            "README.md" => play_readme(&mut scene).await,
+        match page.as_str() {
+            _ if examples.is_empty() => {}
+            "README.md" => play_readme(&mut with_schema(&postgres, &etcd).await).await,
             "docs/etcd.md" => {
+                let mut scene = with_schema(&postgres, &etcd).await;
                 scene.set("ETCDCTL_ENDPOINTS", &format!("http://{}", etcd.address()));
                 play_etcd(&mut scene).await;
             }
             "docs/postgres.md" => {
+                let mut scene = with_postgres(&postgres, &etcd).await;
+                let owner = format!("postgres://fencepost_owner@127.0.0.1:{}/app", postgres.port());
+                scene.set("FENCEPOST_STORE", &owner);
                 // The page begins with what it leads to.
-                let mut examples = of_document(page);
                 examples.rotate_left(1);
                 assert!(examples.last().is_some_and(|last| kind(last) == Some(Kind::Serves)));
                 play(&mut scene, &examples).await;
             }
-            _ => {
-                if page == "docs/runbooks/authority-down.md" {
-                    scene.serve("fencepost serve").await;
-                }
-                play(&mut scene, &of_document(page)).await;
+            "docs/runbooks/authority-down.md" => {
+                let mut scene = with_schema(&postgres, &etcd).await;
+                scene.serve("fencepost serve").await;
+                play(&mut scene, &examples).await;
             }
+            _ => play(&mut with_schema(&postgres, &etcd).await, &examples).await,
         }
     }
+    let mut help = of_help();
+    help.retain(needs_postgres);
+    play(&mut with_postgres(&postgres, &etcd).await, &help).await;
 }
 
 /// The tour is on an embedded store of its own, as `make run` gives it; the rest is on Postgres.
@@ -163,15 +196,19 @@ async fn play_readme(scene: &mut Scene) {
     play(&mut embedded, &tour).await;
 }
 
-/// The first example serves with the etcd of all; the others are about one that asks for passwords.
+/// The first example serves with the etcd of all; then the store is moved to another one and to the lock table; the others
+/// are about an etcd that asks for passwords.
 async fn play_etcd(scene: &mut Scene) {
     let examples = of_document("docs/etcd.md");
     let (serve, rest) = examples.split_first().expect("examples");
     play(scene, std::slice::from_ref(serve)).await;
-    let about_users = |example: &&Example| !example.text.starts_with("etcdctl get");
+    let about_locks = |example: &&Example| example.text.starts_with("etcdctl get");
+    let about_moves = |example: &&Example| example.text.starts_with("fencepost authority move ");
     let held = scene.run("fencepost lock orders/42 --ttl 10m").await;
     assert!(held.status.success(), "{held:?}");
-    for example in rest.iter().filter(|example| !about_users(example)) {
+    let new = Etcd::start(&[]).await;
+    scene.means("new-0:2379,new-1:2379", &new.address());
+    for example in rest.iter().filter(about_locks).chain(rest.iter().filter(about_moves)) {
         scene.play(example).await;
     }
 
@@ -190,7 +227,7 @@ async fn play_etcd(scene: &mut Scene) {
         "fencepost serve --authority etcds://",
         "etcdctl user add root:root && etcdctl user grant-role root root && etcdctl auth enable",
     );
-    for example in rest.iter().filter(about_users) {
+    for example in rest.iter().filter(|one| !about_locks(one) && !about_moves(one)) {
         scene.play(example).await;
     }
     let granted = scene.run("fencepost lock orders/42 -o token").await;
@@ -215,7 +252,8 @@ async fn embedded() -> Scene {
 #[tokio::test]
 async fn examples_of_all_other_pages_run() {
     for page in every_document().iter().filter(|page| !ON_POSTGRES.contains(&page.as_str())) {
-        let examples = of_document(page);
+        let mut examples = of_document(page);
+        examples.retain(|example| !needs_postgres(example));
         if examples.is_empty() {
             continue;
         }
@@ -250,7 +288,9 @@ async fn examples_of_help_and_demo_run() {
     scene.issue(1).await;
     let prepared = scene.run("fencepost put --token 7 orders/42 paid").await;
     assert!(prepared.status.success(), "{prepared:?}");
-    play(&mut scene, &of_help()).await;
+    let mut help = of_help();
+    help.retain(|example| !needs_postgres(example));
+    play(&mut scene, &help).await;
     let mut tried = Scene::new();
     play(&mut tried, &of_demo()).await;
     assert_eq!(tried.read("orders/42").await, "paid");

@@ -30,7 +30,7 @@ on_each_store! {
         assert_eq!(told["rejections"][0]["client"], json!("somebody else"));
         eventually("it is logged", || async {
             server.log().lines().any(|line| {
-                line.contains("a write was refused") && line.contains(r#""identity":"\"orders\"""#)
+                line.contains("a write was refused") && line.contains(r#""identity":"orders""#)
             })
         })
         .await;

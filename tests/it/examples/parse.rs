@@ -85,10 +85,18 @@ pub fn parse(command: &[String]) -> Result<(), String> {
     }
 }
 
-/// The same for a command that is merely mentioned: it may lack what it needs, but has nothing that is not known.
+/// The same for a command that is merely mentioned: it may lack what it needs, or have a placeholder such as `TOKEN`
+/// there, but has nothing that is not known.
 pub fn parse_mention(command: &[String]) -> Result<(), String> {
     let Err(error) = fencepost::cli::command().try_get_matches_from(command) else { return Ok(()) };
+    let is_placeholder = || match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => {
+            !value.is_empty() && value.chars().all(|letter| letter.is_ascii_uppercase())
+        }
+        _ => false,
+    };
     match error.kind() {
+        ErrorKind::ValueValidation if is_placeholder() => Ok(()),
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
