@@ -151,20 +151,33 @@ async fn examples_with_postgres_and_etcd_run() {
                 play_etcd(&mut scene).await;
             }
             "docs/postgres.md" => {
-                let mut scene = with_postgres(&postgres, &etcd).await;
                 let owner = format!("postgres://fencepost_owner@127.0.0.1:{}/app", postgres.port());
-                scene.set("FENCEPOST_STORE", &owner);
                 // The page begins with what it leads to.
                 examples.rotate_left(1);
                 assert!(examples.last().is_some_and(|last| kind(last) == Some(Kind::Serves)));
-                play(&mut scene, &examples).await;
+                // A store without an authority is another one.
+                let (without, with): (Vec<_>, Vec<_>) =
+                    examples.into_iter().partition(|one| one.text.contains("--authority none"));
+                let mut scene = with_postgres(&postgres, &etcd).await;
+                scene.set("FENCEPOST_STORE", &owner);
+                play(&mut scene, &with).await;
+                let mut scene = with_schema(&postgres, &etcd).await;
+                scene.set("FENCEPOST_STORE", &owner);
+                play(&mut scene, &without).await;
             }
             "docs/runbooks/authority-down.md" => {
                 let mut scene = with_schema(&postgres, &etcd).await;
                 scene.serve("fencepost serve").await;
                 play(&mut scene, &examples).await;
             }
-            _ => play(&mut with_schema(&postgres, &etcd).await, &examples).await,
+            _ => {
+                let mut scene = with_schema(&postgres, &etcd).await;
+                scene.before(
+                    "fencepost authority --store",
+                    "fencepost authority move --store postgres://… --to store --yes",
+                );
+                play(&mut scene, &examples).await;
+            }
         }
     }
     let mut help = of_help();

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::harness::{
     fencepost::{BINARY, Fencepost, run},
-    postgres::{self, bin, execute, fetch},
+    postgres::{self, execute, fetch},
 };
 
 fn migrate(url: &str) -> Output {
@@ -180,7 +180,7 @@ async fn the_binary_alone_is_enough_to_install_it() {
 
     let script = format!(
         "{BINARY} roles | {} -X -q -v ON_ERROR_STOP=1 '{superuser}'",
-        bin("psql").display()
+        postgres::installed("psql").display()
     );
     let made = Command::new("bash").args(["-o", "pipefail", "-c", &script]).output().expect("bash");
     assert!(made.status.success(), "{}", stderr(&made));

@@ -347,7 +347,7 @@ async fn restored(cluster: &Postgres, dump: &[u8]) -> String {
     let url = cluster.database("").await;
     let file = cluster.directory().join(format!("{}.sql", postgres::name_of(&url)));
     std::fs::write(&file, dump).expect("a dump");
-    let mut psql = Command::new(postgres::bin("psql"));
+    let mut psql = Command::new(postgres::installed("psql"));
     psql.args(["--quiet", "--set=ON_ERROR_STOP=1", "--file"]).arg(&file).arg(&url);
     let restored = tokio::task::spawn_blocking(move || psql.output()).await.expect("a thread");
     let restored = restored.expect("psql runs");

@@ -356,9 +356,14 @@ fn as_postgres() -> Vec<&'static str> {
 
 /// The newest Postgres on this machine, unless `FENCEPOST_TEST_PG_BIN` names another.
 pub fn bin(program: &str) -> PathBuf {
-    if let Some(directory) = std::env::var_os("FENCEPOST_TEST_PG_BIN") {
-        return Path::new(&directory).join(program);
+    match std::env::var_os("FENCEPOST_TEST_PG_BIN") {
+        Some(directory) => Path::new(&directory).join(program),
+        None => installed(program),
     }
+}
+
+/// A program of the installed Postgres, whatever release the servers are of: other releases come without clients.
+pub fn installed(program: &str) -> PathBuf {
     let newest = fs::read_dir("/usr/lib/postgresql")
         .expect("Postgres is installed: run `make setup`")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.parse::<u32>().ok())
