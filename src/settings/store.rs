@@ -1,8 +1,9 @@
 //! Where the database is, and how to open it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{fs::File, path::PathBuf, sync::Arc};
 
 use clap::Args;
+use url::Url;
 
 use super::{STORE, Source, StoreUrl, source};
 use crate::store::{Store, postgres::PostgresStore, sqlite::SqliteStore};
@@ -60,7 +61,7 @@ impl StoreSettings {
         Ok(())
     }
 
-    /// The store these settings describe. The error says what to mend.
+    /// The store these settings describe. The error says what to correct.
     pub fn open(&self) -> Result<(StoreUrl, Arc<dyn Store>), String> {
         let url = match &self.store_file {
             None => self.store.clone(),
@@ -72,6 +73,7 @@ impl StoreSettings {
         let store: Arc<dyn Store> = match &url {
             StoreUrl::Sqlite(path) => Arc::new(SqliteStore::new(path.clone())),
             StoreUrl::Postgres(address) => {
+                check_tls_files(address)?;
                 let store = PostgresStore::new(address.as_str(), self.store_connections.into());
                 let store = store.map_err(|error| format!("the store's address: {error}"))?;
                 Arc::new(store.with_password_file(password_file))
@@ -92,4 +94,15 @@ impl StoreSettings {
         source::read_secret(path).map_err(|error| format!("--store-password-file {error}"))?;
         Ok(Some(path.clone()))
     }
+}
+
+/// The driver opens them with each connection, and its error names no file.
+fn check_tls_files(address: &Url) -> Result<(), String> {
+    for (name, path) in address.query_pairs() {
+        if matches!(name.as_ref(), "sslrootcert" | "sslcert" | "sslkey") {
+            File::open(path.as_ref())
+                .map_err(|error| format!("the file of {name} in --store, {path}: {error}"))?;
+        }
+    }
+    Ok(())
 }

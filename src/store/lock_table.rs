@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::Page;
 use super::StoreError;
@@ -135,8 +136,9 @@ pub trait LockNews: Send {
     /// Nothing is lost when this is dropped before it has answered.
     async fn next(&mut self) -> Result<News, StoreError>;
 
-    /// When this has returned `true`, whatever happens to the lock is told. `false`: it cannot be arranged for now.
-    async fn watch(&mut self, name: &Key) -> Result<bool, StoreError>;
+    /// When this has returned `true`, whatever happens to the lock is told. `false`: it could not be arranged until then.
+    /// It is tried at least once.
+    async fn watch(&mut self, name: &Key, until: Instant) -> Result<bool, StoreError>;
 
     async fn watch_nothing(&mut self) -> Result<(), StoreError>;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::Output};
 
 use tempfile::TempDir;
 
-use crate::harness::fencepost::run_with;
+use crate::harness::fencepost::{run, run_with};
 
 /// One run of `fencepost config`, or of another command, with settings from all sides.
 #[derive(Default)]
@@ -249,6 +249,19 @@ fn a_store_file_that_cannot_be_used_is_refused_by_its_name() {
     let path = trial.write("store", "mysql://u:s3cret@h/d").display().to_string();
     let message = trial.flags(&["--store-file", &path]).refusal();
     assert!(message.contains(&path) && !message.contains("s3cret"), "{message}");
+}
+
+#[test]
+fn a_tls_file_of_the_store_that_cannot_be_read_is_refused_by_its_name() {
+    for name in ["sslrootcert", "sslcert", "sslkey"] {
+        let store = format!("postgres://u@127.0.0.1:1/d?sslmode=verify-full&{name}=/nowhere.pem");
+        for command in ["check", "serve"] {
+            let output = run(&[command, "--store", &store]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(64), "{message}");
+            assert!(message.contains(name) && message.contains("/nowhere.pem"), "{message}");
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{Shared, looks::Looks, watchers::Word};
 use crate::{
     store::{
@@ -19,6 +21,10 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// Between attempts to have every change told.
 const BETWEEN_COVERS: Duration = Duration::from_secs(1);
+
+/// How long one attempt may take for all locks together. Notifications wait meanwhile, and with them every waiter whose
+/// turn has come.
+const COVER_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Questions after which listening is tried again.
 const QUESTIONS: usize = 4;
@@ -105,12 +111,13 @@ async fn cover(
     news: &mut dyn LockNews,
     covered: &mut HashSet<Key>,
 ) -> Result<bool, StoreError> {
+    let until = Instant::now() + COVER_TIMEOUT;
     let names: HashSet<Key> = shared.watchers.names().into_iter().collect();
     covered.retain(|name| names.contains(name));
     let mut all = true;
     for name in names {
         if !covered.contains(&name) {
-            if !news.watch(&name).await? {
+            if !news.watch(&name, until).await? {
                 // Another role holds what it takes. Those who watch go on looking often, as they do until they are covered.
                 all = false;
                 continue;

@@ -29,9 +29,8 @@ const EVENTS: &str = "fencepost_events";
 /// role of the database can hold it for ever.
 const WATCH: &str = "SELECT pg_try_advisory_lock_shared(1718511987, 1 + (hashtext($1) & 63))";
 
-/// A transaction that changes a lock which nobody watches has the lock to itself until it ends. How long to wait for
-/// that, and between two attempts.
-const WATCH_PATIENCE: Duration = Duration::from_millis(500);
+/// A transaction that changes a lock which no client watches has the lock to itself until it ends. How long to wait
+/// between two attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
 pub struct PostgresLockNews {
@@ -90,14 +89,13 @@ impl LockNews for PostgresLockNews {
         }
     }
 
-    async fn watch(&mut self, name: &Key) -> Result<bool, StoreError> {
+    async fn watch(&mut self, name: &Key, until: Instant) -> Result<bool, StoreError> {
         self.opened_on.check()?;
-        let begun = Instant::now();
         loop {
             if self.try_watch(name).await? {
                 return Ok(true);
             }
-            if begun.elapsed() >= WATCH_PATIENCE {
+            if Instant::now() >= until {
                 return Ok(false);
             }
             sleep(BETWEEN_ATTEMPTS).await;

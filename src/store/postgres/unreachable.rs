@@ -111,7 +111,8 @@ fn of_postgres(code: &str, said: &str) -> Finding {
         "53300" => Finding::away(
             Subject::Store,
             format!("Postgres has no connection left: {said}"),
-            "raise max_connections, or lower --store-connections of each fencepost",
+            "lower --store-connections of each fencepost, or raise max_connections, or the CONNECTION LIMIT of the \
+             role or of the database",
         ),
         "57P03" => Finding::away(
             Subject::Store,

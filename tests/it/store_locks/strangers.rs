@@ -1,7 +1,7 @@
 //! Another role of the same database, which has no rights on Fencepost's schema. It can notify, and hold advisory
 //! locks. By neither can it make anybody believe anything, or stop locks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost::authority::{Authority, LockEvent};
 use serde_json::{Value, json};
@@ -71,6 +71,31 @@ async fn advisory_locks_of_a_stranger_stop_no_lock() {
     .await;
     assert!(other.release(&key("a"), next.token).await.unwrap());
     assert_eq!(watched.next().await, LockEvent::Released(Some(next.token)));
+}
+
+/// Nor is a waiter told later that it is its turn, however many locks are watched. A waiter that is not told looks after
+/// a third of its lease.
+#[tokio::test]
+async fn advisory_locks_of_a_stranger_delay_no_hand_over() {
+    let store = TestStore::postgres().await;
+    let (one, other) = (authority(&store).await, authority(&store).await);
+    let mut stranger = stranger(&store.url).await;
+    hold_advisory_locks(&mut stranger).await;
+    let mut watches = Vec::new();
+    for number in 0..60 {
+        watches.push(Watched::of(&other, &format!("watched/{number}")).await);
+    }
+    let mut quickest = PATIENCE;
+    for _ in 0..4 {
+        let holder = acquire(one.as_ref(), "a", TTL).await;
+        let waiter = queue_up(&other, ask("a", TTL, PATIENCE)).await;
+        let released = Instant::now();
+        assert!(one.release(&key("a"), holder.token).await.unwrap());
+        let next = granted(waiter.await.unwrap()).expect("its turn comes");
+        quickest = quickest.min(released.elapsed());
+        assert!(other.release(&key("a"), next.token).await.unwrap());
+    }
+    assert!(quickest < TTL.min(Duration::from_secs(15)) / 5, "{quickest:?}");
 }
 
 /// Shared, it looks as if somebody watched. That costs a notification, and no more.
