@@ -15,7 +15,11 @@ pub const MASK: &str = "***";
 
 /// An error of the command line or the environment.
 pub fn wrong_argument(error: Error, args: &[OsString]) -> Failure {
-    tell(error, |flag| (!is_among(args, flag)).then(|| environment_name(flag)))
+    tell(error, |flag| {
+        let variable = environment_name(flag);
+        // A flag may also stand by its short name.
+        (!is_among(args, flag) && std::env::var_os(&variable).is_some()).then_some(variable)
+    })
 }
 
 /// An error of the settings file: flags and environment have passed before.

@@ -192,6 +192,13 @@ fn a_wrong_value_is_refused_by_the_name_of_whoever_set_it() {
 }
 
 #[test]
+fn a_wrong_value_of_a_short_flag_is_refused_by_the_name_of_the_flag() {
+    let output = run(&["locks", "-o", "text"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("'--output <FORMAT>'"), "{message}");
+}
+
+#[test]
 fn a_wrong_file_is_refused_by_its_name_and_what_is_wrong_with_it() {
     for (text, culprit) in [
         ("listn = \"127.0.0.1:1\"", "\"listn\""),
