@@ -53,7 +53,7 @@ impl Succession {
             return Ok((authority.newest_known(), LEAP));
         }
         let newest = authority.newest().await.map_err(|error| {
-            let reason = "another server has taken over, and nobody says what was issued before";
+            let reason = "another server has taken over, and the authority does not say which tokens were issued";
             StoreError::Unavailable(format!("{reason}: {error}"))
         })?;
         Ok((newest, 0))

@@ -220,7 +220,7 @@ impl Worker {
                 stored_revision = row.seen.revision,
                 known_epoch = known.epoch,
                 known_revision = known.seen.revision,
-                "the store has forgotten how far etcd had come"
+                "the stored revision is behind the one that this process has seen"
             );
             due = known.epoch.saturating_add(1);
         }

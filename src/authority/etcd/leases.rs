@@ -151,7 +151,7 @@ impl Leases {
             while let Err(trouble) = revoke(&members, lease.id).await {
                 if Instant::now() >= over {
                     let error = AuthorityError::from(trouble);
-                    tracing::debug!(%error, "an entry was left to end by itself");
+                    tracing::debug!(%error, "lease not revoked; it ends by itself");
                     break;
                 }
                 sleep(TRY_AGAIN).await;

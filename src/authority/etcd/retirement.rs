@@ -74,7 +74,7 @@ async fn end_them(members: Arc<Members>, mut retired: mpsc::Receiver<i64>, wante
                     async move {
                         if let Err(trouble) = revoke(members, lease).await {
                             let error = AuthorityError::from(trouble);
-                            tracing::debug!(%error, "a lease is left to end by itself");
+                            tracing::debug!(%error, "lease not revoked; it ends by itself");
                         }
                     }
                 })
