@@ -13,9 +13,9 @@
 
 DO $$
 BEGIN
-    -- Else whoever may create functions in `public` could have theirs run as whoever runs this.
+    -- Otherwise a role that may create functions in `public` could have them run as the role that runs this script.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    -- Two who run it at once may both want to make them.
+    -- Two sessions that run this script at once may both create them.
     BEGIN
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_owner') THEN
             CREATE ROLE fencepost_owner LOGIN;
@@ -24,7 +24,7 @@ BEGIN
             CREATE ROLE fencepost_serve LOGIN;
         END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN
-        RAISE EXCEPTION 'somebody else is making the roles; run this again';
+        RAISE EXCEPTION 'another session is creating the roles; run this script again';
     END;
     -- The owner makes the schema by itself.
     IF NOT has_database_privilege('fencepost_owner', current_database(), 'CREATE') THEN
@@ -35,7 +35,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Two who run it at once take turns. (Not by an advisory lock: every role of the database can hold one.)
+    -- Two sessions that run this script at once take turns. (Not by an advisory lock: every role of the database can hold one.)
     LOCK TABLE fencepost.compatibility IN SHARE ROW EXCLUSIVE MODE;
     REVOKE ALL ON SCHEMA fencepost FROM PUBLIC, fencepost_serve;
     REVOKE ALL ON ALL TABLES IN SCHEMA fencepost FROM PUBLIC, fencepost_serve;

@@ -143,12 +143,12 @@ async fn a_lock_is_held_for_as_long_as_the_command_runs() {
     let server = lock_server(&store).await;
     let hold = || {
         let mut command = Command::new(BINARY);
-        command.args(["lock", "l", "--ttl", "10s", "--hold", "-o", "token"]);
+        command.args(["lock", "l", "--ttl", "15s", "--hold", "-o", "token"]);
         Supervised::spawn(command, &server.address)
     };
     let mut holder = hold();
     let token: i64 = holder.line().parse().unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(16)).await;
     assert_eq!(lock_state(&server, "l").await["token"], token, "renewed by the server");
     holder.signal(Signal::SIGKILL);
     assert_eq!(holder.end().await.code, None);

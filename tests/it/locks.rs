@@ -19,4 +19,4 @@ const LONG: Duration = Duration::from_mins(10);
 const SHORT: Duration = Duration::from_secs(1);
 
 /// A lease that is renewed in time on a busy machine, and that a test can outlast all the same.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY: Duration = Duration::from_secs(15);

@@ -66,7 +66,7 @@ async fn writes_go_on_through_an_upgrade_and_a_downgrade() {
     drop((busy, quiet));
     holders.until_applied(100).await;
 
-    // And back again: the previous release starts on the newer schema, and its `migrate` finds nothing to do.
+    // And back again: the previous release starts on the newer schema. Its `migrate` is not run.
     let back = previous_on(&serving, &[]).await;
     holders.turn_to(back.client());
     drop(new);
@@ -78,7 +78,7 @@ async fn writes_go_on_through_an_upgrade_and_a_downgrade() {
 
 async fn acquire(client: &Client) -> i64 {
     let request = client.request("POST".parse().expect("a method"), "/v1/locks/rolling");
-    let body = json!({ "ttl_ms": 600_000, "wait_ms": 60_000 });
+    let body = json!({ "ttl_ms": 600_000, "wait_ms": 600_000 });
     let granted =
         answer(request.header("content-type", "application/json").body(body.to_string())).await;
     assert_eq!(granted.status, 201, "{}", granted.text());
@@ -103,6 +103,7 @@ async fn a_lock_granted_before_an_upgrade_is_renewed_and_released_after_it() {
         let client = new.client();
         async move { acquire(&client).await }
     });
+    new.client().until_waiting("rolling", 1).await;
     assert_eq!(release(&old.client(), first).await, 204);
     let second = waiting.await.expect("no panic");
     assert!(second > first);
@@ -110,6 +111,7 @@ async fn a_lock_granted_before_an_upgrade_is_renewed_and_released_after_it() {
         let client = old.client();
         async move { acquire(&client).await }
     });
+    old.client().until_waiting("rolling", 1).await;
     assert_eq!(release(&new.client(), second).await, 204);
     assert!(waiting.await.expect("no panic") > second);
 }

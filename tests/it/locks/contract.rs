@@ -57,7 +57,7 @@ on_each_authority! {
         let server = authority.fencepost().await;
         let client = server.client();
         // Longer than a busy machine keeps a test from its next renewal.
-        let lease = STEADY * 2;
+        let lease = STEADY * 4 / 3;
         let token = client.lock("k", lease).await;
         let begun = std::time::Instant::now();
         while begun.elapsed() < lease + SHORT {

@@ -24,19 +24,19 @@ on_each_authority! {
     async fn a_hold_begins_with_its_grant_and_goes_on_with_pings(authority: TestAuthority) {
         let server = authority.fencepost().await;
         let client = server.client();
-        let terms = json!({"ttl_ms": 6000, "owner": "billing-7"});
+        let terms = json!({"ttl_ms": millis(STEADY), "owner": "billing-7"});
         let mut events = client.hold("orders/42", &terms).await;
         let grant = events.expect("granted").await;
         let token = grant["token"].as_i64().expect("a token");
         let expected = json!({"name": "orders/42", "token": token, "owner": "billing-7",
-            "ttl_ms": 6000, "lease": grant["lease"]});
+            "ttl_ms": millis(STEADY), "lease": grant["lease"]});
         assert_eq!(grant, expected);
         assert_eq!(client.mark("orders/42").await, (token, 0), "the claim");
         for _ in 0..3 {
             let (name, ping) = events.next_or_ping().await.expect("a ping");
             assert_eq!(name, "ping");
             let left = ping["ttl_ms"].as_u64().expect("milliseconds");
-            assert!((1..=6000).contains(&left), "{left}");
+            assert!((1..=millis(STEADY)).contains(&left), "{left}");
         }
     }
 }

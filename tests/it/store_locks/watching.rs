@@ -72,14 +72,14 @@ on_each_store! {
         let (one, other) = (authority(&store).await, authority(&store).await);
         let mut watched = Watched::of(&other, "a").await;
         assert_eq!(watched.next().await, LockEvent::Released(None));
-        let lease = Duration::from_secs(10);
+        let lease = Duration::from_secs(15);
         let grant = try_acquire(one.as_ref(), "a", lease).await.unwrap();
         assert_eq!(watched.granted().await, grant.token.get());
         assert_eq!(watched.next().await, LockEvent::Expired(grant.token));
         let next = try_acquire(one.as_ref(), "a", lease).await.unwrap();
         assert_eq!(watched.granted().await, next.token.get());
         // Renewed, it does not end; released, it was not expired.
-        for _ in 0..6 {
+        for _ in 0..5 {
             tokio::time::sleep(lease / 4).await;
             assert!(one.renew(&key("a"), next.token).await.unwrap().is_some());
         }
