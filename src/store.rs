@@ -21,11 +21,14 @@ pub mod postgres;
 pub mod sqlite;
 
 use std::{
+    any::Any,
+    fmt::Display,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
+use sqlx::postgres::PgDatabaseError;
 
 use self::clock::{clock_finding, seconds_since_1970};
 pub use self::{
@@ -206,6 +209,9 @@ pub enum StoreError {
     /// The database answers, but must not be used as it is.
     #[error("{0}")]
     Unfit(String),
+    /// Nothing was changed: the role that was used lacks a right.
+    #[error("{0}")]
+    Denied(String),
     /// Nothing was changed: the store belongs to another authority than the one that was used.
     #[error(
         "{0}; start fencepost with the authority that the store belongs to, or move the store with \
@@ -228,15 +234,19 @@ pub enum DiskTrouble {
 }
 
 impl StoreError {
-    fn unavailable(source: impl std::fmt::Display) -> Self {
-        Self::Unavailable(source.to_string())
+    fn unavailable(source: impl Display + 'static) -> Self {
+        Self::Unavailable(text_of(&source))
     }
 
     /// Whether the session that reported this is of no further use.
     pub fn ends_the_session(&self) -> bool {
         match self {
             // Where the disk has failed a statement, SQLite may have rolled back by itself, and sqlx not know.
-            Self::Unavailable(_) | Self::Unknown(_) | Self::Unfit(_) | Self::Disk(..) => true,
+            Self::Unavailable(_)
+            | Self::Unknown(_)
+            | Self::Unfit(_)
+            | Self::Denied(_)
+            | Self::Disk(..) => true,
             Self::Busy
             | Self::Locked
             | Self::Conflict
@@ -245,8 +255,20 @@ impl StoreError {
         }
     }
 
-    fn unknown(source: impl std::fmt::Display) -> Self {
-        Self::Unknown(source.to_string())
+    fn unknown(source: impl Display + 'static) -> Self {
+        Self::Unknown(text_of(&source))
+    }
+}
+
+/// The text of an error. For what Postgres answers, sqlx would add a line number of Postgres's own source, which misleads.
+fn text_of<E: Display + 'static>(error: &E) -> String {
+    let error_of_sqlx = (error as &dyn Any).downcast_ref::<sqlx::Error>();
+    let answer = error_of_sqlx
+        .and_then(sqlx::Error::as_database_error)
+        .and_then(|answer| answer.try_downcast_ref::<PgDatabaseError>());
+    match answer {
+        Some(answer) => format!("error returned from database: {}", answer.message()),
+        None => error.to_string(),
     }
 }
 
@@ -351,6 +373,13 @@ pub trait Store: Send + Sync + 'static {
     /// Whether this database may be used: version, schema, durability. [`StoreError::Unfit`] says
     /// why not.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// Whether the role that was used has every right that serving takes. [`StoreError::Unfit`] names what it lacks.
+    async fn check_rights(&self, keeps_rejections: bool) -> Result<(), StoreError> {
+        // A file has no roles.
+        let _ = keeps_rejections;
+        Ok(())
+    }
 
     /// Everything that an operator should know about this database, found without changing it.
     async fn examine(&self, plan: Plan) -> Vec<Finding>;

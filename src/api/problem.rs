@@ -283,7 +283,10 @@ impl From<EngineError> for Problem {
                  the same token and seq to learn what happened",
             ),
             EngineError::Store(
-                StoreError::Unavailable(_) | StoreError::Failed(_) | StoreError::Unfit(_),
+                StoreError::Unavailable(_)
+                | StoreError::Failed(_)
+                | StoreError::Unfit(_)
+                | StoreError::Denied(_),
             ) => (
                 Kind::StoreUnavailable,
                 "nothing was changed; try again, and see the server's log if it lasts",

@@ -159,7 +159,7 @@ async fn serve(
     // Until the store is found fit, requests are answered with 503. So a database that is late
     // makes a fencepost unready, not dead; one that must not be used ends it.
     tokio::select! {
-        prepared = prepare(&store, migrates(&settings, url), &wanted) => prepared?,
+        prepared = prepare(&store, &settings, migrates(&settings, url), &wanted) => prepared?,
         () = stop.requested() => return Ok(()),
     }
     hold_to_owner(locks.as_ref(), store, &engine, wanted).await?;
@@ -283,9 +283,11 @@ fn migrates(settings: &Settings, url: &StoreUrl) -> bool {
 /// authority that the settings name; the first server claims it.
 async fn prepare(
     store: &Arc<dyn Store>,
+    settings: &Settings,
     migrate: bool,
     wanted: &OwningAuthority,
 ) -> Result<(), StoreError> {
+    let keeps_rejections = settings.rejections.keep().is_some();
     let mut delays = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_secs(3))
@@ -298,6 +300,7 @@ async fn prepare(
                 store.migrate().await?;
             }
             store.check().await?;
+            store.check_rights(keeps_rejections).await?;
             store.claim_authority(wanted).await?.check(wanted)
         };
         match attempt.await {

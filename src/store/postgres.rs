@@ -27,6 +27,7 @@ pub mod objects;
 mod owning_authority;
 pub mod plan;
 mod reads;
+pub mod rights;
 pub mod roles;
 mod rows;
 mod runs;
@@ -250,6 +251,11 @@ impl Store for PostgresStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         fitness::check(&mut self.connector.connect_unidentified().await?).await
+    }
+
+    async fn check_rights(&self, keeps_rejections: bool) -> Result<(), StoreError> {
+        let mut connection = self.connector.connect_unidentified().await?;
+        fitness::check_rights(&mut connection, keeps_rejections).await
     }
 
     async fn examine(&self, plan: Plan) -> Vec<Finding> {

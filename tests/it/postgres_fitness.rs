@@ -1,10 +1,12 @@
 //! A database that must not be trusted with marks is refused at the start, with a reason that says
 //! what to do about it.
 
-use fencepost::store::postgres::objects::OBJECTS;
+use fencepost::store::postgres::{objects::OBJECTS, rights::OWN};
 
 use crate::harness::{
     fencepost::{Fencepost, run},
+    http::answer,
+    pgbouncer::Pgbouncer,
     postgres::{self, Postgres, execute, fetch, fetch_all, name_of},
 };
 
@@ -80,6 +82,15 @@ async fn the_list_of_objects_is_that_of_the_migrations() {
 }
 
 #[tokio::test]
+async fn every_table_and_sequence_of_the_migrations_is_looked_at() {
+    let url = migrated_database().await;
+    let made = "SELECT relname::text FROM pg_class WHERE relnamespace = 'fencepost'::regnamespace
+                AND relkind NOT IN ('i', 't', 'c') ORDER BY 1";
+    let made: Vec<String> = fetch_all(&url, made).await;
+    assert_eq!(fetch_all::<String>(&url, OWN).await, made);
+}
+
+#[tokio::test]
 async fn a_trigger_that_is_missing_or_switched_off_is_refused() {
     let url = migrated_database().await;
     let triggers = "SELECT tgname || ' ' || tgrelid::regclass FROM pg_trigger
@@ -137,6 +148,235 @@ async fn an_object_that_was_replaced_is_refused() {
         execute(&url, change).await;
         assert_refused(&url, &parts).await;
     }
+}
+
+const COLUMN_ONLY: &str = "DROP TRIGGER marks_never_fall ON fencepost.resources;
+     CREATE TRIGGER marks_never_fall AFTER UPDATE OF value ON fencepost.resources
+         FOR EACH ROW WHEN (NEW.token < OLD.token OR (NEW.token = OLD.token AND NEW.seq < OLD.seq)
+                            OR NEW.version < OLD.version OR NEW.key <> OLD.key)
+         EXECUTE FUNCTION fencepost.refuse();
+     ALTER TABLE fencepost.resources ENABLE ALWAYS TRIGGER marks_never_fall";
+
+/// Each change, what undoes it, and what the refusal says.
+const ALTERED: [(&str, &str, [&str; 2]); 14] = [
+    // Raw SQL could lower a mark without naming `value`.
+    (COLUMN_ONLY, "", ["marks_never_fall", "is not the one"]),
+    (
+        "ALTER FUNCTION fencepost.ms_between(timestamptz, timestamptz) STRICT",
+        "ALTER FUNCTION fencepost.ms_between(timestamptz, timestamptz) CALLED ON NULL INPUT",
+        ["fencepost.ms_between", "is not the one"],
+    ),
+    (
+        "CREATE FUNCTION public.skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER mine BEFORE UPDATE ON fencepost.floor FOR EACH ROW EXECUTE FUNCTION public.skip()",
+        "DROP TRIGGER mine ON fencepost.floor",
+        ["trigger mine on fencepost.floor", "not part of the schema"],
+    ),
+    (
+        "CREATE FUNCTION fencepost.release_lock(text, integer) RETURNS void LANGUAGE sql AS ''",
+        "DROP FUNCTION fencepost.release_lock(text, integer)",
+        ["fencepost.release_lock(text, integer)", "not part of the schema"],
+    ),
+    (
+        "CREATE RULE mine AS ON UPDATE TO fencepost.resources DO INSTEAD NOTHING",
+        "DROP RULE mine ON fencepost.resources",
+        ["rule mine on fencepost.resources", "DROP RULE"],
+    ),
+    (
+        "ALTER TABLE fencepost.floor ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE fencepost.floor DISABLE ROW LEVEL SECURITY",
+        ["row security", "fencepost.floor"],
+    ),
+    (
+        "ALTER TABLE fencepost.resources FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE fencepost.resources NO FORCE ROW LEVEL SECURITY",
+        ["row security", "fencepost.resources"],
+    ),
+    (
+        "ALTER SEQUENCE fencepost.tokens INCREMENT -1",
+        "ALTER SEQUENCE fencepost.tokens INCREMENT 1",
+        ["fencepost.tokens", "ALTER SEQUENCE"],
+    ),
+    (
+        "ALTER SEQUENCE fencepost.tokens CACHE 10",
+        "ALTER SEQUENCE fencepost.tokens CACHE 1",
+        ["fencepost.tokens", "ALTER SEQUENCE"],
+    ),
+    (
+        "ALTER SEQUENCE fencepost.tokens CYCLE",
+        "ALTER SEQUENCE fencepost.tokens NO CYCLE",
+        ["fencepost.tokens", "ALTER SEQUENCE"],
+    ),
+    (
+        "ALTER SEQUENCE fencepost.tokens MAXVALUE 1000",
+        "ALTER SEQUENCE fencepost.tokens NO MAXVALUE",
+        ["fencepost.tokens", "ALTER SEQUENCE"],
+    ),
+    (
+        "ALTER TABLE fencepost.floor OWNER TO fencepost_serve",
+        "ALTER TABLE fencepost.floor OWNER TO fencepost_owner",
+        ["fencepost.floor belongs to the role fencepost_serve", "OWNER TO fencepost_owner"],
+    ),
+    (
+        "ALTER SEQUENCE fencepost.tokens OWNER TO fencepost_serve",
+        "ALTER SEQUENCE fencepost.tokens OWNER TO fencepost_owner",
+        ["fencepost.tokens belongs to the role fencepost_serve", "OWNER TO fencepost_owner"],
+    ),
+    (
+        "ALTER FUNCTION fencepost.release_lock(text, bigint) OWNER TO fencepost_serve",
+        "ALTER FUNCTION fencepost.release_lock(text, bigint) OWNER TO fencepost_owner",
+        ["fencepost.release_lock", "is not the one"],
+    ),
+];
+
+#[tokio::test]
+async fn what_is_added_or_altered_is_refused() {
+    for (change, undo, parts) in ALTERED {
+        // That one is undone by hand only.
+        if undo.is_empty() {
+            let url = postgres::database().await;
+            let serving = postgres::to_serve(&url).await;
+            execute(&url, change).await;
+            assert_refused(&serving, &parts).await;
+        }
+    }
+    let url = postgres::database().await;
+    let serving = postgres::to_serve(&url).await;
+    for (change, undo, parts) in ALTERED.into_iter().filter(|(_, undo, _)| !undo.is_empty()) {
+        execute(&url, change).await;
+        assert_refused(&serving, &parts).await;
+        execute(&url, undo).await;
+    }
+    let version: i32 = fetch(&url, "SELECT current_setting('server_version_num')::int").await;
+    // Before, no sequence could be unlogged.
+    if version >= 150_000 {
+        execute(&url, "ALTER SEQUENCE fencepost.tokens SET UNLOGGED").await;
+        assert_refused(&serving, &["the sequence fencepost.tokens is not logged"]).await;
+        execute(&url, "ALTER SEQUENCE fencepost.tokens SET LOGGED").await;
+    }
+    // With its owner an object has lost what was granted to the new one.
+    postgres::apply_roles(&url).await;
+    Fencepost::start_as_it_is(&serving, &[]).wait_until_ready().await;
+}
+
+#[tokio::test]
+async fn more_rights_than_the_script_gives_are_refused() {
+    let url = postgres::database().await;
+    let serving = postgres::to_serve(&url).await;
+    let stranger = format!("stranger_to_{}", name_of(&url));
+    execute(&url, &format!("CREATE ROLE {stranger} LOGIN")).await;
+    let mut grants = vec![
+        ("UPDATE", "SEQUENCE fencepost.tokens".to_owned()),
+        ("USAGE", "SEQUENCE fencepost.tokens".to_owned()),
+        ("UPDATE", "fencepost.rejections".to_owned()),
+        ("REFERENCES", "fencepost.resources".to_owned()),
+        ("TRIGGER", "fencepost.resources".to_owned()),
+        ("UPDATE (token)", "fencepost.floor".to_owned()),
+        ("INSERT (token)", "fencepost.locks".to_owned()),
+        ("EXECUTE", "FUNCTION fencepost.expect_authority".to_owned()),
+        ("CREATE", "SCHEMA fencepost".to_owned()),
+    ];
+    for table in [
+        "floor",
+        "locks",
+        "lineage",
+        "incarnation",
+        "lock_buckets",
+        "owning_authority",
+        "compatibility",
+        "migrations",
+        "_sqlx_migrations",
+    ] {
+        grants.push(("UPDATE", format!("fencepost.{table}")));
+    }
+    for (number, (privilege, object)) in grants.iter().enumerate() {
+        let role = if number % 2 == 0 { "fencepost_serve" } else { &stranger };
+        execute(&url, &format!("GRANT {privilege} ON {object} TO {role}")).await;
+        let privilege_alone = privilege.split(' ').next().expect("a word");
+        let object_alone = object.split(' ').next_back().expect("a word");
+        let named = if privilege.contains('(') { "of fencepost." } else { object_alone };
+        assert_refused(&serving, &[privilege_alone, named, role, "REVOKE"]).await;
+        execute(&url, &format!("REVOKE {privilege} ON {object} FROM {role}")).await;
+    }
+    let lends = "GRANT UPDATE ON fencepost.resources TO fencepost_serve WITH GRANT OPTION";
+    execute(&url, lends).await;
+    assert_refused(&serving, &["UPDATE on fencepost.resources", "grant option"]).await;
+}
+
+/// A role that only reads, for monitoring, and a role that serves under another name.
+#[tokio::test]
+async fn roles_that_read_and_roles_of_other_names_are_allowed() {
+    let url = postgres::database().await;
+    let serving = postgres::to_serve(&url).await;
+    let [reader, other_serving] =
+        ["reads", "serves"].map(|role| format!("{role}_{}", name_of(&url)));
+    let read_only = format!(
+        "CREATE ROLE {reader} LOGIN; GRANT USAGE ON SCHEMA fencepost TO {reader};
+         GRANT SELECT ON ALL TABLES IN SCHEMA fencepost TO {reader};
+         GRANT SELECT ON ALL SEQUENCES IN SCHEMA fencepost TO {reader};
+         GRANT SELECT (key, token) ON fencepost.resources TO {reader}"
+    );
+    execute(&url, &read_only).await;
+    let script = std::fs::read_to_string("migrations/roles.sql").expect("the script");
+    execute(&url, &script.replace("fencepost_serve", &other_serving)).await;
+    let other = serving.replace("fencepost_serve@", &format!("{other_serving}@"));
+    let roles = "SELECT has_table_privilege('fencepost_serve', 'fencepost.resources', 'UPDATE')";
+    assert!(fetch::<bool>(&url, roles).await, "both may serve");
+    for url in [&serving, &other] {
+        let server = Fencepost::start_as_it_is(url, &["--authority", "store"]);
+        server.wait_until_ready().await;
+        let token = server.client().lock("k", std::time::Duration::from_mins(1)).await;
+        assert!(answer(server.client().put("k", token, "v")).await.status < 300);
+        assert_eq!(answer(server.client().release("k", token)).await.status, 204);
+    }
+}
+
+#[tokio::test]
+async fn a_role_that_lacks_a_right_for_serving_is_refused() {
+    let url = postgres::database().await;
+    let serving = postgres::to_serve(&url).await;
+    for (right, named) in [
+        (
+            "EXECUTE ON FUNCTION fencepost.release_lock",
+            "EXECUTE on fencepost.release_lock(text, bigint)",
+        ),
+        ("UPDATE ON fencepost.resources", "UPDATE on fencepost.resources"),
+        ("SELECT ON SEQUENCE fencepost.tokens", "SELECT on fencepost.tokens"),
+        ("INSERT ON fencepost.rejections", "INSERT on fencepost.rejections"),
+    ] {
+        execute(&url, &format!("REVOKE {right} FROM fencepost_serve")).await;
+        assert_refused(&serving, &["lacks", named, "run `fencepost migrate`"]).await;
+        execute(&url, &format!("GRANT {right} TO fencepost_serve")).await;
+    }
+    // What serving does without.
+    let unneeded = "
+        REVOKE EXECUTE ON FUNCTION fencepost.move_authority, fencepost.server_here, fencepost.lineage_here,
+            fencepost.read_lineage, fencepost.expect_lineage FROM fencepost_serve;
+        REVOKE ALL ON fencepost.rejections FROM fencepost_serve";
+    execute(&url, unneeded).await;
+    let flags = ["--authority", "store", "--rejections-keep", "0"];
+    let server = Fencepost::start_as_it_is(&serving, &flags);
+    server.wait_until_ready().await;
+    let token = server.client().lock("k", std::time::Duration::from_mins(1)).await;
+    assert_eq!(answer(server.client().put("k", token, "v")).await.status, 201);
+}
+
+/// Every question is asked with the settings that are pinned, behind a pooler too.
+#[tokio::test]
+async fn behind_a_pooler_the_search_path_of_the_database_changes_nothing() {
+    let url = migrated_database().await;
+    let database = name_of(&url);
+    let trap = format!(
+        "CREATE SCHEMA evil;
+         CREATE FUNCTION evil.oidvectortypes(oidvector) RETURNS text LANGUAGE sql AS $$ SELECT 'evil' $$;
+         ALTER DATABASE {database} SET search_path = evil, pg_catalog"
+    );
+    execute(&url, &trap).await;
+    let pgbouncer = Pgbouncer::before(postgres::shared().await, 4, "").await;
+    let pooled = pgbouncer.url(&url);
+    Fencepost::start_as_it_is(&pooled, &[]).wait_until_ready().await;
+    execute(&url, "DROP TRIGGER marks_never_fall ON fencepost.resources").await;
+    assert_refused(&pooled, &["marks_never_fall", "is missing"]).await;
 }
 
 #[tokio::test]
@@ -212,6 +452,8 @@ async fn a_role_that_may_not_use_the_schema_is_refused() {
     execute(&url, &format!("CREATE ROLE {role} LOGIN")).await;
     let reason = refusal(&url.replace("postgres@", &format!("{role}@"))).await;
     assert_says(&reason, &["permission denied", "fencepost"]);
+    // That would be a line of Postgres's own source.
+    assert!(!reason.contains("at line"), "{reason}");
 }
 
 /// A database that is late makes it unready, not dead.

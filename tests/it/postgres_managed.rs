@@ -94,6 +94,20 @@ async fn whatever_is_denied_locks_and_writes_work_and_check_tells() {
     assert_eq!(status, "ok", "{detail}");
 }
 
+/// An error that is no denial: nothing is known about failovers then, and `check` says that.
+#[tokio::test]
+async fn a_server_that_cannot_tell_at_the_moment_is_reported() {
+    for code in ["57014", "58000"] {
+        let superuser = postgres::database().await;
+        let serving = postgres::to_serve(&superuser).await;
+        execute(&superuser, &raise(LSN, "pg_lsn", code)).await;
+        let (status, detail) = failover(&serving);
+        assert_eq!(status, "failed", "{code}: {detail}");
+        assert!(detail.contains("could not be examined"), "{detail}");
+        assert!(detail.contains("not on this service") && !detail.contains("at line"), "{detail}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_denied_is_no_hindrance_behind_a_pooler() {
     let superuser = postgres::database().await;

@@ -157,6 +157,20 @@ async fn only_its_owner_migrates_a_schema() {
     assert!(stderr(&refused).contains("migrate as \"fencepost_owner\""), "{}", stderr(&refused));
 }
 
+/// The roles are the whole cluster's, and their rights are those of one database.
+#[tokio::test]
+async fn the_script_is_wanted_in_each_database() {
+    postgres::apply_roles(&postgres::database().await).await;
+    let url = postgres::database().await;
+    let owner = url.replace("postgres@", "fencepost_owner@");
+    let refused = run(&["migrate", "--store", &owner]);
+    assert_eq!(refused.status.code(), Some(1));
+    let cure = format!("`fencepost roles | psql -d {}`", postgres::name_of(&url));
+    assert!(stderr(&refused).contains(&cure), "{}", stderr(&refused));
+    postgres::apply_roles(&url).await;
+    assert!(run(&["migrate", "--store", &owner]).status.success());
+}
+
 /// Every command of the page, with nothing but the binary and psql.
 #[tokio::test]
 async fn the_binary_alone_is_enough_to_install_it() {

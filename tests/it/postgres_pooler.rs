@@ -89,8 +89,8 @@ async fn work(client: Client, name: String) {
 async fn two_fenceposts_share_a_small_pool(settings: &str) {
     let pooled = Pooled::new(settings).await;
     witness::make_hostile(&pooled.direct).await;
-    witness::install(&pooled.direct).await;
     let servers = [pooled.serve().await, pooled.serve().await];
+    witness::install(&pooled.direct).await;
     join_all((0..16).map(|number| {
         let client = servers[number % servers.len()].client();
         tokio::spawn(work(client, format!("worker-{number}")))

@@ -145,7 +145,10 @@ async fn a_newer_schema_is_served_on_unless_it_needs_a_newer_version() {
         "INSERT INTO fencepost.migrations (version, description, success, checksum, execution_time)
              VALUES (9000, 'later', true, '\\x00', 1);
          ALTER TABLE fencepost.resources ADD COLUMN later text;
-         CREATE TABLE fencepost.later (id int)",
+         CREATE TABLE fencepost.later (id int);
+         CREATE FUNCTION fencepost.later() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER later AFTER INSERT ON fencepost.locks FOR EACH ROW EXECUTE FUNCTION fencepost.later();
+         GRANT UPDATE ON fencepost.rejections, fencepost.later TO fencepost_serve",
     )
     .await;
     assert_eq!(answer(server.client().put("k", 5, "v")).await.status, 201);

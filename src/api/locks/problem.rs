@@ -107,7 +107,8 @@ fn not_claimed(error: &EngineError) -> Problem {
             | StoreError::Conflict
             | StoreError::Failed(_)
             | StoreError::Unknown(_)
-            | StoreError::Unfit(_),
+            | StoreError::Unfit(_)
+            | StoreError::Denied(_),
         ) => Kind::StoreUnavailable,
     };
     let detail = "the lock was not granted, since the store did not confirm its token; try again";

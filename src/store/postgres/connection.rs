@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     settings::read_secret,
-    store::{DiskTrouble, Lineage, StoreError},
+    store::{DiskTrouble, Lineage, StoreError, text_of},
 };
 
 /// How long Postgres may take to accept a connection.
@@ -534,14 +534,14 @@ pub fn not_applied(error: sqlx::Error) -> StoreError {
         Some(answer) if !ends_the_connection(answer) => match answer.code() {
             "55P03" => StoreError::Busy,
             "40001" | "40P01" => StoreError::Conflict,
-            "53100" => StoreError::Disk(DiskTrouble::Full, error.to_string()),
+            "53100" => StoreError::Disk(DiskTrouble::Full, text_of(&error)),
             // `fencepost.expect_authority` raises it.
             "FP001" => StoreError::OtherAuthority(answer.message().to_owned()),
             // A primary that was demoted. Another connection may lead to the new one.
             "25006" => StoreError::Unfit(READ_ONLY.into()),
             // A prepared statement that no longer fits the schema: a new connection has new ones.
-            "0A000" | "26000" => StoreError::Unfit(error.to_string()),
-            _ => StoreError::Failed(error.to_string()),
+            "0A000" | "26000" => StoreError::Unfit(text_of(&error)),
+            _ => StoreError::Failed(text_of(&error)),
         },
         _ => StoreError::unavailable(error),
     }
@@ -588,6 +588,11 @@ fn refuses_startup_parameters(error: &sqlx::Error) -> bool {
     answer(error).is_some_and(|answer| {
         answer.code() == "08P01" && answer.message().contains("startup parameter")
     })
+}
+
+/// Whether Postgres refused it because the role lacks a right. Its text may be in any language.
+pub fn is_denied(error: &sqlx::Error) -> bool {
+    answer(error).is_some_and(|answer| answer.code() == "42501")
 }
 
 /// What Postgres said, if it was Postgres that said it.

@@ -9,8 +9,8 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     connection::{Connection, Connector, READ_ONLY},
-    fitness::{TOO_NEW, is_too_old, unanswered, weakness},
-    schema,
+    fitness::{TOO_NEW, ask, is_too_old, unanswered, weakness},
+    rights, schema,
 };
 use crate::{
     finding::{Finding, Subject},
@@ -38,49 +38,6 @@ const STANDBYS: &str = "SELECT count(*) AS standbys FROM pg_stat_replication";
 /// What the server tells about itself to those who would notice a failover.
 const SERVER: &str = "SELECT system IS NOT NULL AS system, timeline IS NOT NULL AS timeline
 FROM fencepost.server_here()";
-
-/// As migrations/roles.sql grants them.
-const MISSING: &str = "
-SELECT needed.object, needed.privilege
-FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'),
-             ('fencepost.resources', 'UPDATE'), ('fencepost.floor', 'SELECT'),
-             ('fencepost._sqlx_migrations', 'SELECT'), ('fencepost.migrations', 'SELECT'),
-             ('fencepost.compatibility', 'SELECT'),
-             ('fencepost.authority', 'SELECT'), ('fencepost.authority', 'INSERT'),
-             ('fencepost.authority', 'UPDATE'), ('fencepost.locks', 'SELECT'),
-             ('fencepost.rejections', 'SELECT'), ('fencepost.rejections', 'INSERT'),
-             ('fencepost.tokens', 'SELECT'), ('fencepost.owning_authority', 'SELECT'),
-             ('fencepost.claim_authority(text,text,text)', 'EXECUTE'),
-             ('fencepost.move_authority(text,text,text,bigint,bigint)', 'EXECUTE'),
-             ('fencepost.enter_queue(text,text,text,bigint,bigint,boolean)', 'EXECUTE'),
-             ('fencepost.enter_queue_as(text,text,text,bigint,bigint,boolean,text)', 'EXECUTE'),
-             ('fencepost.look_at_queue(text,bigint,bigint)', 'EXECUTE'),
-             ('fencepost.leave_queue(text,text)', 'EXECUTE'),
-             ('fencepost.renew_lock(text,bigint)', 'EXECUTE'),
-             ('fencepost.release_lock(text,bigint)', 'EXECUTE'),
-             ('fencepost.adopt_tokens(bigint)', 'EXECUTE'),
-             ('fencepost.ms_between(timestamptz,timestamptz)', 'EXECUTE'),
-             ('fencepost.sweep_locks()', 'EXECUTE'),
-             ('fencepost.drop_rejections(timestamptz,bigint)', 'EXECUTE'),
-             ('fencepost.lineage_here()', 'EXECUTE'), ('fencepost.read_lineage()', 'EXECUTE'),
-             ('fencepost.expect_lineage(text)', 'EXECUTE'),
-             ('fencepost.server_here()', 'EXECUTE'),
-             ('fencepost.commit_after_standbys()', 'EXECUTE'),
-             ('fencepost.identify()', 'EXECUTE'), ('fencepost.expect_incarnation(text)', 'EXECUTE'),
-             ('fencepost.take_over(bigint,bigint)', 'EXECUTE'))
-     AS needed(object, privilege)
-WHERE NOT CASE
-    WHEN needed.privilege = 'EXECUTE' THEN has_function_privilege(needed.object, needed.privilege)
-    WHEN needed.object = 'fencepost.tokens'
-        THEN has_sequence_privilege(needed.object, needed.privilege)
-    ELSE has_table_privilege(needed.object, needed.privilege) END";
-
-const EXCESS: &str = "
-SELECT current_user::text AS role,
-       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
-           OR has_schema_privilege('fencepost', 'CREATE')
-           OR bool_or(has_table_privilege(c.oid, 'DELETE, TRUNCATE, TRIGGER')) AS excess
-FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind = 'r'";
 
 pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
     let Plan { migrates, connections, keeps_rejections } = plan;
@@ -120,12 +77,10 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
                 Ok(found) => findings.extend(found),
                 Err(error) => findings.push(unexamined(Subject::Tables, &error)),
             }
-            // Without the rights for it, that is what has been found.
-            if let Ok(row) = sqlx::raw_sql(SERVER).fetch_one(connection.raw()).await
-                && let (Ok(system), Ok(timeline)) = (row.try_get("system"), row.try_get("timeline"))
-            {
-                findings.push(failover(system, timeline));
-            }
+            findings.push(match told_by_server(&mut connection).await {
+                Ok((system, timeline)) => failover(system, timeline),
+                Err(error) => unexamined(Subject::Failover, &error),
+            });
         }
         Ok(Schema::Behind) => match has_a_schema(&mut connection).await {
             Ok(there) => findings.push(behind(there, migrates)),
@@ -157,12 +112,12 @@ fn cannot_connect(error: &StoreError) -> Finding {
 }
 
 fn unexamined(subject: Subject, error: &StoreError) -> Finding {
-    let says = error.to_string();
-    if says.contains("permission denied") {
+    if let StoreError::Denied(says) = error {
         let hint = "as the owner, grant the role of --store its rights, as in the script of `fencepost roles`";
         return Finding::bad(subject, format!("this role lacks rights: {says}"), hint);
     }
-    Finding::bad(subject, says, "see the log of Postgres, and look again")
+    let says = format!("this could not be examined: {error}");
+    Finding::bad(subject, says, "see the log of Postgres, and run `fencepost check` again")
 }
 
 /// Whether any version of the schema is there.
@@ -374,6 +329,13 @@ fn failover(tells_system: bool, tells_timeline: bool) -> Finding {
     }
 }
 
+/// Whether the server tells its cluster, and its timeline.
+async fn told_by_server(connection: &mut Connection) -> Result<(bool, bool), StoreError> {
+    let rows = ask(connection, SERVER).await?;
+    let get = |row: &PgRow| Ok((row.try_get("system")?, row.try_get("timeline")?));
+    rows.first().ok_or(sqlx::Error::RowNotFound).and_then(get).map_err(unanswered)
+}
+
 async fn guards_and_rights(
     connection: &mut Connection,
     keeps_rejections: bool,
@@ -384,52 +346,36 @@ async fn guards_and_rights(
         return Ok(vec![Finding::bad(
             Subject::Tables,
             reason,
-            "do that as the owner, and find out who undid it",
+            "make the change as the owner of the schema, then run `fencepost check` again",
         )]);
     }
     let guards = Finding::good(
         Subject::Tables,
         "tables are logged; triggers, functions and grants are those of the schema",
     );
-    let missing = missing_rights(connection, keeps_rejections).await?;
+    let missing = rights::missing(connection, keeps_rejections).await?.rights;
     let needed = if missing.is_empty() {
         Finding::good(Subject::Needed, "the role has every right that serving needs")
     } else {
         Finding::bad(
             Subject::Needed,
             format!("this role lacks {}", missing.join(", ")),
-            "run `fencepost migrate` as fencepost_owner, or grant it as the owner of the schema",
+            rights::HOW_TO_GRANT,
         )
     };
-    let role = sqlx::raw_sql(EXCESS).fetch_one(connection.raw()).await.map_err(unanswered)?;
-    let name: String = role.try_get("role").map_err(unanswered)?;
-    let excess = if role.try_get("excess").map_err(unanswered)? {
+    let (name, has_excess) = rights::has_excess(connection).await?;
+    let excess = if has_excess {
         Finding::doubtful(
             Subject::Excess,
-            format!("the role {name} could delete rows, or change the tables"),
+            format!(
+                "the role {name} could do more than serving needs, such as delete rows or change tables"
+            ),
             "serve as a role that cannot (see `fencepost roles`), and keep the owner for migrations",
         )
     } else {
         Finding::good(Subject::Excess, format!("the role {name} can delete nothing"))
     };
     Ok(vec![guards, needed, excess])
-}
-
-/// Those on a table that is not used are not missed.
-async fn missing_rights(
-    connection: &mut Connection,
-    keeps_rejections: bool,
-) -> Result<Vec<String>, StoreError> {
-    let rows = sqlx::raw_sql(MISSING).fetch_all(connection.raw()).await.map_err(unanswered)?;
-    let mut missing = Vec::new();
-    for row in rows {
-        let object: String = row.try_get("object").map_err(unanswered)?;
-        let privilege: String = row.try_get("privilege").map_err(unanswered)?;
-        if keeps_rejections || object != "fencepost.rejections" {
-            missing.push(format!("{privilege} on {object}"));
-        }
-    }
-    Ok(missing)
 }
 
 #[cfg(test)]
@@ -485,6 +431,15 @@ mod tests {
     fn all_connections_that_are_wanted_must_be_allowed() {
         assert_eq!(connections(7, 7).grade, Good);
         assert_eq!(connections(6, 7).grade, Bad);
+    }
+
+    /// The text of Postgres may be in any language, and may come from elsewhere.
+    #[test]
+    fn a_missing_right_is_known_by_its_code() {
+        let denied = StoreError::Denied("keine Berechtigung f\u{fc}r Schema fencepost".into());
+        assert!(unexamined(Subject::Tables, &denied).says.contains("lacks rights"));
+        let other = StoreError::Unfit("permission denied by an extension".into());
+        assert!(!unexamined(Subject::Tables, &other).says.contains("lacks rights"));
     }
 
     #[test]

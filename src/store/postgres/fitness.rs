@@ -1,13 +1,15 @@
 //! Whether a database may be trusted with marks, and if not, why.
 
-use sqlx::Row;
+use sqlx::{Row, postgres::PgRow};
 
 use super::{
     MIGRATIONS,
-    connection::{Connection, READ_ONLY, not_applied},
-    objects, schema,
+    connection::{Connection, READ_ONLY, is_denied, not_applied},
+    objects,
+    rights::{self, Missing, with_rights},
+    schema,
 };
-use crate::store::{Schema, StoreError};
+use crate::store::{Schema, StoreError, text_of};
 
 const OLDEST_SERVER: i32 = 140_000;
 
@@ -21,25 +23,83 @@ SELECT current_setting('server_version_num')::int AS version,
 pub const TOO_NEW: &str = "the database has the schema of a newer fencepost, on which this version \
                             may not serve; use that version or a newer one";
 
-/// Tables that a crash would empty.
-const UNLOGGED: &str = "
-SELECT format('the table %s is not logged: a crash would empty it, and every mark with it; '
-              'run ALTER TABLE %s SET LOGGED', c.oid::regclass, c.oid::regclass) AS reason
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = 'fencepost' AND c.relkind = 'r' AND c.relpersistence <> 'p'
-LIMIT 1";
+/// What makes a table or the sequence another one than the migrations have made. Those that are not logged are emptied by a
+/// crash; row security hides rows, and a row that is hidden looks like one without a mark; a rule replaces statements; and a
+/// sequence that counts otherwise issues one token twice.
+const ALTERED: &str = with_rights!(
+    "
+SELECT format('the %s fencepost.%I is not logged: a crash would empty it, and every mark with it; '
+              'run ALTER %s fencepost.%I SET LOGGED', lower(k.kind), c.relname, k.kind, c.relname) AS reason
+FROM own AS c, LATERAL (SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END) AS k(kind)
+WHERE c.relpersistence <> 'p'
+UNION ALL
+SELECT format('row security is on for the table fencepost.%I: rows may be hidden, and marks with them; run '
+              'ALTER TABLE fencepost.%I DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY', c.relname, c.relname)
+FROM own AS c WHERE c.relrowsecurity OR c.relforcerowsecurity
+UNION ALL
+SELECT format('the rule %I on fencepost.%I is not part of the schema, and may change what is written; run '
+              'DROP RULE %I ON fencepost.%I', r.rulename, c.relname, r.rulename, c.relname)
+FROM pg_rewrite AS r JOIN own AS c ON c.oid = r.ev_class
+UNION ALL
+SELECT 'the sequence fencepost.tokens does not count as it should: tokens could be issued twice, or fall; run '
+       'ALTER SEQUENCE fencepost.tokens AS bigint INCREMENT 1 NO MINVALUE NO MAXVALUE CACHE 1 NO CYCLE'
+FROM pg_sequence AS s JOIN own AS c ON c.oid = s.seqrelid
+WHERE (s.seqtypid::oid, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle)
+      <> (20::oid, 1, 1, 9223372036854775807, 1, false)
+LIMIT 1"
+);
+
+/// The rows that answer a question, behind a pooler with the settings that are pinned. If Postgres refuses it, the
+/// connection is as good as new.
+pub async fn ask(
+    connection: &mut Connection,
+    question: &'static str,
+) -> Result<Vec<PgRow>, StoreError> {
+    connection.begin_if_pooled().await?;
+    let answer = sqlx::raw_sql(question).fetch_all(connection.raw()).await;
+    match answer {
+        Ok(rows) => {
+            connection.end_if_pooled(&Ok(())).await?;
+            Ok(rows)
+        }
+        Err(error) => {
+            if connection.is_pooled() {
+                // If the connection is lost, its error is the one to tell.
+                let _ = connection.rollback().await;
+            }
+            Err(unanswered(error))
+        }
+    }
+}
 
 /// Why the schema does not protect marks as it should, if so. `newer`: a newer version has made it.
 pub async fn weakness(
     connection: &mut Connection,
     newer: bool,
 ) -> Result<Option<String>, StoreError> {
-    let unlogged =
-        sqlx::raw_sql(UNLOGGED).fetch_optional(connection.raw()).await.map_err(unanswered)?;
-    match unlogged {
-        Some(row) => row.try_get("reason").map_err(unanswered).map(Some),
-        None => objects::flaw(connection, newer).await,
+    if let Some(row) = ask(connection, ALTERED).await?.first() {
+        return row.try_get("reason").map_err(unanswered).map(Some);
     }
+    match objects::flaw(connection, newer).await? {
+        None => rights::excessive(connection, newer).await,
+        flaw => Ok(flaw),
+    }
+}
+
+/// Whether the role of this connection has the rights that serving takes.
+pub async fn check_rights(
+    connection: &mut Connection,
+    keeps_rejections: bool,
+) -> Result<(), StoreError> {
+    let Missing { role, to_serve, .. } = rights::missing(connection, keeps_rejections).await?;
+    if to_serve.is_empty() {
+        return Ok(());
+    }
+    unfit(format!(
+        "the role {role} lacks {}, and cannot serve without; {}",
+        to_serve.join(", "),
+        rights::HOW_TO_GRANT
+    ))
 }
 
 pub async fn check(connection: &mut Connection) -> Result<(), StoreError> {
@@ -103,6 +163,9 @@ fn unfit(reason: String) -> Result<(), StoreError> {
 
 /// A question about the database itself got no answer. If Postgres refused it, it will again.
 pub fn unanswered(error: sqlx::Error) -> StoreError {
+    if is_denied(&error) {
+        return StoreError::Denied(text_of(&error));
+    }
     match not_applied(error) {
         StoreError::Failed(reason) => StoreError::Unfit(reason),
         error @ (StoreError::Busy | StoreError::Locked | StoreError::Conflict) => {

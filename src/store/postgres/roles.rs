@@ -12,7 +12,7 @@ const OWNER: &str = "fencepost_owner";
 const SERVES: &str = "fencepost_serve";
 
 const LOOK: &str = "
-SELECT current_user::text AS this_role,
+SELECT current_user::text AS this_role, current_database()::text AS database,
        EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencepost_serve') AS has_serving_role,
        EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = 'fencepost_owner'
                AND has_database_privilege(r.oid, current_database(), 'CREATE')) AS is_prepared,
@@ -21,6 +21,7 @@ SELECT current_user::text AS this_role,
 
 struct Roles {
     this: String,
+    database: String,
     has_serving_role: bool,
     /// The script was run in this database: its owner may make the schema.
     is_prepared: bool,
@@ -32,6 +33,7 @@ async fn look(connection: &mut Connection) -> Result<Roles, StoreError> {
     let row = sqlx::raw_sql(LOOK).fetch_one(connection.raw()).await.map_err(fitness::unanswered)?;
     Ok(Roles {
         this: row.try_get("this_role").map_err(fitness::unanswered)?,
+        database: row.try_get("database").map_err(fitness::unanswered)?,
         has_serving_role: row.try_get("has_serving_role").map_err(fitness::unanswered)?,
         is_prepared: row.try_get("is_prepared").map_err(fitness::unanswered)?,
         owner: row.try_get("owner").map_err(fitness::unanswered)?,
@@ -60,7 +62,7 @@ pub async fn obstacle(
     connection: &mut Connection,
     behind: bool,
 ) -> Result<Option<String>, StoreError> {
-    let Roles { this, has_serving_role, is_prepared, owner } = look(connection).await?;
+    let Roles { this, database, has_serving_role, is_prepared, owner } = look(connection).await?;
     if !behind {
         return Ok(None);
     }
@@ -78,10 +80,14 @@ pub async fn obstacle(
                  {OWNER:?}. If {this:?} is to serve too, or gives rights to a role of yours, add --one-role"
             )
         }),
-        None => (!has_serving_role).then(|| {
+        None if !has_serving_role => Some(format!(
+            "there is no role {SERVES:?} that could serve. As a superuser, run `fencepost roles | \
+             psql -d DATABASE` first; or, if {this:?} is to serve too, add --one-role"
+        )),
+        None => (!is_prepared).then(|| {
             format!(
-                "there is no role {SERVES:?} that could serve. As a superuser, run `fencepost roles | \
-                 psql -d DATABASE` first; or, if {this:?} is to serve too, add --one-role"
+                "{OWNER:?} may not make a schema in the database {database:?}. As a superuser, run `fencepost \
+                 roles | psql -d {database}` first: the script is run once in each database"
             )
         }),
     })

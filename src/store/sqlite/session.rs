@@ -79,7 +79,7 @@ impl SqliteSession {
             let alone = match &lost {
                 // Never begun, so certainly not applied.
                 Some(error @ StoreError::Disk(..)) => Err(error.clone()),
-                Some(error) => Err(StoreError::unavailable(error)),
+                Some(error) => Err(StoreError::unavailable(error.clone())),
                 None => self.settle_together(std::slice::from_ref(unit)).await,
             };
             lost = lost.or(alone.as_ref().err().filter(|error| error.ends_the_session()).cloned());
