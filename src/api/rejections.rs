@@ -119,6 +119,7 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
     let access = api.access(request.extensions());
     let permit = access.rejections(asked.filter.key.as_ref())?;
     let rejections = api.guarded.engine(permit).rejections();
+    let by_operator = request.extensions().get::<Operator>().is_some();
     if accept::form(request.headers())? == Form::Events {
         // Whoever runs the server follows them without an identity, and must be able to in a flood too.
         let who = access.identity();
@@ -133,10 +134,13 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
                 () = closing => {}
             }
         };
-        let by_operator = request.extensions().get::<Operator>().is_some();
         return follow::response(rejections, asked, request.headers(), by_operator, until);
     }
-    let room = ListingRoom::new(&api.limits, access.identity(), asked.limit)?;
+    let room = if by_operator {
+        ListingRoom::for_operator(&api.limits)
+    } else {
+        ListingRoom::new(&api.limits, access.identity(), asked.limit)?
+    };
     let (entries, from) = match rejections.newest_anywhere(&asked.filter, asked.limit).await {
         Some(entries) => (entries, &[Source::Memory, Source::Store][..]),
         None => (rejections.newest(&asked.filter, asked.limit), &[Source::Memory][..]),
