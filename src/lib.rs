@@ -37,6 +37,7 @@ pub mod threads;
 pub mod api;
 pub mod auth;
 mod buffer;
+mod sparse_log;
 pub mod token;
 pub mod write;
 

@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use self::{account::Account, accounts::Accounts};
 pub use self::{
     line::Line,
-    load::{BATCHED, BATCHED_WRITE, Load, SMALL, STORED, SharedLoad},
+    load::{BATCHED, BATCHED_WRITE, LISTED_ROW, Load, SMALL, STORED, SharedLoad},
 };
 use crate::{
     auth::Identity,

@@ -218,8 +218,8 @@ impl Rejections {
         })
     }
 
-    fn news(&self, from: u64, filter: &Filter, limit: usize) -> News {
-        let news = self.book().ring.news(from, filter, limit);
+    fn news(&self, from: u64, filter: &Filter, limit: usize, bytes: usize) -> News {
+        let news = self.book().ring.news(from, filter, limit, bytes);
         self.dropped.add(Where::Stream, news.dropped);
         news
     }

@@ -2,13 +2,12 @@
 
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
     response::Response,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Api, openapi, problem::Problem, query, render};
+use super::{Api, openapi, problem::Problem, query, weighed::ListingRoom};
 use crate::{
     store::{Listed, Page},
     token::{Key, Version},
@@ -57,17 +56,16 @@ struct Entry<'a> {
 )]
 pub async fn list(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let page = page(request.uri().query().unwrap_or_default())?;
-    let permit = api.access(request.extensions()).list(&page.prefix)?;
+    let access = api.access(request.extensions());
+    let permit = access.list(&page.prefix)?;
     let limit = page.limit as usize;
+    let room = ListingRoom::new(&api.limits, access.identity(), limit)?;
     // One more than asked for tells whether there is another page.
     let mut found = api.guarded.engine(permit).list(Page { limit: page.limit + 1, ..page }).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let next = if more { found.last().map(|last| last.key.as_str()) } else { None };
-    Ok(render::json(
-        StatusCode::OK,
-        &Listing { resources: found.iter().map(Entry::from).collect(), next },
-    ))
+    Ok(room.json(&Listing { resources: found.iter().map(Entry::from).collect(), next })?)
 }
 
 impl<'a> From<&'a Listed> for Entry<'a> {

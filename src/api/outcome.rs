@@ -66,7 +66,7 @@ pub async fn fenced_read(
         let fetched = engine.fetch_claimed(&unit, room).await;
         settled = fetched.map_err(|error| match (error, room.over()) {
             (EngineError::NoRoom, Some(over)) => Problem::claimed_but_over(over),
-            (error, _) => error.into(),
+            (error, _) => Problem::from(error).after_a_claim(),
         })?;
     }
     match settled {

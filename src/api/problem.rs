@@ -136,6 +136,11 @@ impl Problem {
         self.kind
     }
 
+    #[cfg(test)]
+    pub fn detail(&self) -> &str {
+        &self.document.detail
+    }
+
     /// What it says of the write that was refused.
     pub fn of_write(&self) -> Refused {
         let Document { key, scope, token, seq, .. } = &*self.document;
@@ -153,6 +158,13 @@ impl Problem {
         problem.document.key = Some(key.clone());
         render::fencing_headers(&mut problem.headers, standing);
         problem
+    }
+
+    /// The claim of a fenced read was made, and then the value could not be read: the mark has risen.
+    #[must_use]
+    pub fn after_a_claim(mut self) -> Self {
+        self.document.detail = "the claim was made; the value could not be read; try again".into();
+        self
     }
 
     /// A write that the store, or the cache in front of it, has refused.
@@ -334,6 +346,14 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_that_fails_after_its_claim_does_not_say_that_nothing_was_changed() {
+        for error in [EngineError::Overloaded, StoreError::Unavailable("down".into()).into()] {
+            let problem = Problem::from(error).after_a_claim();
+            assert!(problem.kind.retryable() && problem.detail().starts_with("the claim was made"));
+        }
+    }
 
     #[test]
     fn all_kinds_are_listed_in_order() {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
     response::Response,
 };
 use serde::{Serialize, Serializer};
@@ -18,7 +17,7 @@ use super::{
     accept::{self, Form},
     openapi,
     problem::Problem,
-    render,
+    weighed::ListingRoom,
 };
 use crate::{
     auth::{Identity, Operator, access::Subject, policy::Right},
@@ -120,6 +119,7 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
     let access = api.access(request.extensions());
     let permit = access.rejections(asked.filter.key.as_ref())?;
     let rejections = api.guarded.engine(permit).rejections();
+    let by_operator = request.extensions().get::<Operator>().is_some();
     if accept::form(request.headers())? == Form::Events {
         // Whoever runs the server follows them without an identity, and must be able to in a flood too.
         let who = access.identity();
@@ -134,15 +134,19 @@ pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, P
                 () = closing => {}
             }
         };
-        let by_operator = request.extensions().get::<Operator>().is_some();
         return follow::response(rejections, asked, request.headers(), by_operator, until);
     }
+    let room = if by_operator {
+        ListingRoom::for_operator(&api.limits)
+    } else {
+        ListingRoom::new(&api.limits, access.identity(), asked.limit)?
+    };
     let (entries, from) = match rejections.newest_anywhere(&asked.filter, asked.limit).await {
         Some(entries) => (entries, &[Source::Memory, Source::Store][..]),
         None => (rejections.newest(&asked.filter, asked.limit), &[Source::Memory][..]),
     };
     let rejections = entries.iter().map(Document::of).collect();
-    Ok(render::json(StatusCode::OK, &Listing { rejections, from }))
+    Ok(room.json(&Listing { rejections, from })?)
 }
 
 impl<'a> Document<'a> {

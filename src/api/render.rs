@@ -1,5 +1,7 @@
 //! Answers: JSON bodies and the headers that every resource answer carries.
 
+use std::io;
+
 use axum::{
     body::{Body, HttpBody},
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -25,6 +27,33 @@ pub fn json(status: StatusCode, document: &impl Serialize) -> Response {
     let mut headers = headers();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     json_with(status, headers, document)
+}
+
+/// How many bytes a document takes up as JSON, without rendering it.
+pub fn json_length(document: &impl Serialize) -> u64 {
+    struct Count(u64);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // What fails to serialize is rendered as nothing.
+    serde_json::to_writer(&mut count, document).map_or(0, |()| count.0)
+}
+
+/// A body of a length that is known: it does not grow while it is written.
+pub fn json_bytes(length: u64, document: &impl Serialize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    if serde_json::to_writer(&mut body, document).is_err() {
+        body.clear();
+    }
+    body
 }
 
 pub fn json_with(status: StatusCode, headers: HeaderMap, document: &impl Serialize) -> Response {

@@ -73,6 +73,10 @@ impl Route {
         }
     }
 
+    fn takes(self, method: &Method) -> bool {
+        self.allows().split(',').any(|allowed| allowed == method.as_str())
+    }
+
     fn allows(self) -> &'static str {
         match self {
             Self::Resource => "GET,HEAD,PUT,DELETE",
@@ -93,6 +97,11 @@ pub async fn answer(
     let Some(route) = route else { return Err(no_such_route(request.uri().clone()).await) };
     let method = request.method().clone();
     let state = State(api.clone());
+    // Before any header is judged: what is not possible at all is not wrong in its details.
+    if !route.takes(&method) {
+        let problem = no_such_method(method, request.uri().clone()).await;
+        return Err(problem.allowing(route.allows()));
+    }
     if let Some(problem) = misnamed::refuse(request.headers(), named, &method, route) {
         return Err(Box::pin(after_the_body(api, route, request, problem)).await);
     }
@@ -101,6 +110,10 @@ pub async fn answer(
     let has_token = named.has(Name::Token);
     if has_token && takes_no_body(route, &method) && !request.body().is_end_stream() {
         request = Box::pin(without_a_body(api, route, request)).await?;
+    } else if method.is_safe() {
+        // Its body is never read. It goes now, and not with the answer: until then it would take up memory
+        // that is not counted.
+        drop(std::mem::take(request.body_mut()));
     }
     match (route, &method) {
         (Route::Resource, &Method::GET | &Method::HEAD) => {
@@ -113,11 +126,11 @@ pub async fn answer(
     }
 }
 
-/// A claim, a delete, a renewal and a release are told by their headers.
+/// A claim, a fenced read, a delete, a renewal and a release are told by their headers.
 fn takes_no_body(route: Route, method: &Method) -> bool {
     match route {
         Route::Mark => *method == Method::PUT,
-        Route::Resource => *method == Method::DELETE,
+        Route::Resource => *method == Method::DELETE || method.is_safe(),
         Route::Lock => *method == Method::PUT || *method == Method::DELETE,
         _ => false,
     }

@@ -8,15 +8,17 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody},
+    http::{HeaderValue, header},
     response::Response,
 };
 use hyper::body::{Frame, SizeHint};
+use serde::Serialize;
 
-use super::misnamed;
+use super::{misnamed, render};
 use crate::{
     auth::Identity,
     engine::Reserve,
-    limits::{Limits, Load, OverLimit, SMALL, STORED, SharedLoad},
+    limits::{LISTED_ROW, Limits, Load, OverLimit, SMALL, STORED, SharedLoad},
 };
 
 /// A request's body, which is refused where there is no room for more of it.
@@ -99,6 +101,55 @@ impl Reserve for ValueRoom<'_> {
     }
 }
 
+/// Room for a listing: for its rows before they are fetched, and for its JSON before that is rendered.
+pub struct ListingRoom<'a> {
+    limits: &'a Limits,
+    load: Load,
+    may_refuse: bool,
+}
+
+impl<'a> ListingRoom<'a> {
+    /// `rows`: how many there may be.
+    pub fn new(limits: &'a Limits, who: Option<&Identity>, rows: usize) -> Result<Self, OverLimit> {
+        let mut room = Self { limits, load: limits.load(who), may_refuse: true };
+        room.grow((rows as u64).saturating_mul(LISTED_ROW))?;
+        Ok(room)
+    }
+
+    /// For operators, who must be able to look while clients have taken all the room. It counts all the same.
+    pub fn for_operator(limits: &'a Limits) -> Self {
+        Self { limits, load: limits.load(None), may_refuse: false }
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<(), OverLimit> {
+        if self.may_refuse {
+            return self.limits.grow(&mut self.load, bytes);
+        }
+        self.load.grow_anyway(bytes);
+        Ok(())
+    }
+
+    /// The answer with this document. It counts until the client has taken it.
+    pub fn json(mut self, document: &impl Serialize) -> Result<Response, OverLimit> {
+        let length = render::json_length(document);
+        let rows = self.load.bytes();
+        self.grow(rows.saturating_add(length))?;
+        let body = Bytes::from(render::json_bytes(length, document));
+        let body = if length > SMALL {
+            // The rows go when this is done.
+            self.load.shrink_to(length);
+            self.load.of(body)
+        } else {
+            body
+        };
+        let mut answer = Response::new(Body::from(body));
+        answer.extensions_mut().insert(Counted);
+        let json = HeaderValue::from_static("application/json");
+        answer.headers_mut().insert(header::CONTENT_TYPE, json);
+        Ok(answer)
+    }
+}
+
 impl HttpBody for Incoming<'_> {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
@@ -130,16 +181,22 @@ impl HttpBody for Incoming<'_> {
     }
 }
 
-/// An answer that is there as a whole counts until its client has taken it. `may_refuse`: nothing has
-/// been changed that the client must hear of.
+/// An answer that is there as a whole counts until its client has taken it; of a stream, each event does.
+/// `may_refuse`: nothing has been changed that the client must hear of.
 pub fn outgoing(
     answer: Response,
     limits: &Limits,
     who: Option<&Identity>,
     may_refuse: bool,
 ) -> Result<Response, OverLimit> {
-    let bytes = answer.body().size_hint().exact().unwrap_or_default();
-    if bytes <= SMALL || answer.extensions().get::<Counted>().is_some() {
+    if answer.extensions().get::<Counted>().is_some() {
+        return Ok(answer);
+    }
+    let Some(bytes) = answer.body().size_hint().exact() else {
+        let account = limits.load(who);
+        return Ok(answer.map(|body| Body::new(OutgoingStream { body, account })));
+    };
+    if bytes <= SMALL {
         return Ok(answer);
     }
     let mut load = limits.load(who);
@@ -175,6 +232,43 @@ impl HttpBody for Outgoing {
                 })
             })
         }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Events, of which each counts until it has left the buffers of its connection. None can be refused: the
+/// client has been promised them.
+struct OutgoingStream {
+    body: Body,
+    /// Empty: whose events they are.
+    account: Load,
+}
+
+impl HttpBody for OutgoingStream {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let count = |bytes: Bytes| {
+            if bytes.len() as u64 <= SMALL {
+                return bytes;
+            }
+            let mut load = self.account.another();
+            load.grow_anyway(bytes.len() as u64);
+            load.of(bytes)
+        };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(count))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::succession::Succession;
-use crate::store::{Outage, Session, Store, StoreError, Takeover};
+use crate::{
+    sparse_log::SparseLog,
+    store::{Outage, Session, Store, StoreError, Takeover},
+};
 
 /// A session that has rested for longer is tried before it is used, and so is one after another was
 /// lost: if the database was restarted meanwhile, that costs a reconnect instead of an unknown outcome.
@@ -87,7 +90,8 @@ impl Link {
     pub fn note(&mut self, error: &StoreError) {
         // During an outage everybody gets the same answer, and it has been logged once.
         if self.outage.is_none() {
-            tracing::warn!(%error, "the store failed a request");
+            static LOG: SparseLog = SparseLog::new();
+            LOG.write(|left_out| tracing::warn!(%error, left_out, "the store failed a request"));
         }
         if error.ends_the_session() && self.session.take().is_some() {
             self.losses.0.fetch_add(1, Ordering::Release);

@@ -33,6 +33,10 @@ pub const BATCHED: u64 = 3;
 /// that go to the store. A body of short writes takes up many times its length.
 pub const BATCHED_WRITE: u64 = 1 << 10;
 
+/// What each row of a listing counts for until the listing is rendered: it is in memory as the store gave
+/// it, with a key and a few short texts.
+pub const LISTED_ROW: u64 = 4 << 10;
+
 /// How much room there is, and how much of it is taken. 0 is no limit.
 pub struct Room {
     most: u64,
@@ -117,6 +121,21 @@ impl Load {
             account.bodies.take_anyway(more);
         }
         self.bytes += more;
+    }
+
+    /// So many bytes are left of it.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        for account in self.own.iter().chain([&self.total]) {
+            account.bodies.give_back(less);
+        }
+        self.bytes -= less;
+    }
+
+    /// Another one of the same identity. Nothing is in it yet.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { own: self.own.clone(), total: self.total.clone(), bytes: 0 }
     }
 
     /// It then counts for as long as these bytes are in memory, wherever they are.

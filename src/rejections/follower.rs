@@ -18,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Rejections that are handed over in one go; of more, the newest.
 const AT_ONCE: usize = 500;
 
+/// The same, in memory: the record may have forgotten them before a slow follower has read them.
+const BYTES_AT_ONCE: usize = 128 << 10;
+
 pub struct Follower {
     pub(super) rejections: Arc<Rejections>,
     pub(super) filter: Filter,
@@ -36,7 +39,7 @@ impl Follower {
             // The sender lives as long as the record, which is held here.
             let _ = self.newest.wait_for(|newest| *newest > next).await;
             self.not_before = Instant::now() + PAUSE;
-            let news = self.rejections.news(self.next, &self.filter, AT_ONCE);
+            let news = self.rejections.news(self.next, &self.filter, AT_ONCE, BYTES_AT_ONCE);
             self.next = news.next;
             if !news.entries.is_empty() || news.dropped > 0 {
                 return news;

@@ -55,16 +55,18 @@ impl Ring {
         wanted.take(limit).cloned().collect()
     }
 
-    /// Of what has come from the number `from` on, the newest `limit` that `filter` takes.
-    pub fn news(&self, from: u64, filter: &Filter, limit: usize) -> News {
+    /// Of what has come from the number `from` on, the newest `limit` that `filter` takes; fewer, but at
+    /// least one, where they take up more than `bytes`.
+    pub fn news(&self, from: u64, filter: &Filter, limit: usize, bytes: usize) -> News {
         let first = self.next - self.entries.len() as u64;
         let forgotten = first.saturating_sub(from);
         let seen = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
         let unseen = self.entries.range(seen.min(self.entries.len())..);
         let mut entries = Vec::new();
-        let mut too_many = 0;
+        let (mut taken, mut too_many) = (0, 0);
         for entry in unseen.rev().filter(|entry| filter.takes(entry)) {
-            if entries.len() < limit {
+            taken += entry.bytes();
+            if entries.is_empty() || (entries.len() < limit && taken <= bytes) {
                 entries.push(entry.clone());
             } else {
                 too_many += 1;
@@ -102,6 +104,9 @@ pub mod tests {
         Ring::new(7, 4096).push(rejection("k"), None)
     }
 
+    /// More bytes than there are.
+    const MANY: usize = 1 << 20;
+
     fn numbers(entries: &[Arc<Entry>]) -> Vec<u64> {
         entries.iter().map(|entry| entry.id.number).collect()
     }
@@ -128,12 +133,25 @@ pub mod tests {
         for key in ["a", "b", "a", "b", "a"] {
             ring.push(rejection(key), None);
         }
-        let news = ring.news(1, &only("a"), 10);
+        let news = ring.news(1, &only("a"), 10, MANY);
         assert_eq!((numbers(&news.entries), news.dropped, news.next), (vec![1, 3, 5], 0, 6));
-        let news = ring.news(1, &only("a"), 2);
+        let news = ring.news(1, &only("a"), 2, MANY);
         assert_eq!((numbers(&news.entries), news.dropped), (vec![3, 5], 1));
-        let news = ring.news(6, &only("a"), 2);
+        let news = ring.news(6, &only("a"), 2, MANY);
         assert_eq!((numbers(&news.entries), news.dropped, news.next), (vec![], 0, 6));
+    }
+
+    #[test]
+    fn news_are_bounded_by_their_bytes() {
+        let mut ring = Ring::new(7, 1 << 20);
+        let one = ring.push(rejection("a"), None).bytes();
+        for _ in 0..4 {
+            ring.push(rejection("a"), None);
+        }
+        let news = ring.news(1, &only("a"), 10, 2 * one);
+        assert_eq!((numbers(&news.entries), news.dropped, news.next), (vec![4, 5], 3, 6));
+        let news = ring.news(1, &only("a"), 10, 0);
+        assert_eq!((numbers(&news.entries), news.dropped, news.next), (vec![5], 4, 6));
     }
 
     #[test]
@@ -142,7 +160,7 @@ pub mod tests {
         for _ in 0..5 {
             ring.push(rejection("k"), None);
         }
-        let news = ring.news(3, &Filter::default(), 10);
+        let news = ring.news(3, &Filter::default(), 10, MANY);
         assert_eq!((news.entries.len(), news.dropped, news.next), (0, 3, 6));
     }
 }

@@ -150,7 +150,11 @@ impl Store for SqliteStore {
     }
 
     async fn connect_lock_table(&self) -> Result<Box<dyn LockTable>, StoreError> {
-        Ok(Box::new(SqliteLockTable::new(self.open().await?, self.writing.clone())))
+        Ok(Box::new(SqliteLockTable::new(
+            self.open().await?,
+            self.writing.clone(),
+            self.disk.clone(),
+        )))
     }
 
     async fn listen_to_locks(&self) -> Result<Option<Box<dyn LockNews>>, StoreError> {
@@ -160,13 +164,13 @@ impl Store for SqliteStore {
     async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
         let mut connection = self.open().await?;
         session::ping(&mut connection).await?;
-        Ok(Box::new(SqliteMemory::new(connection, self.writing.clone())))
+        Ok(Box::new(SqliteMemory::new(connection, self.writing.clone(), self.disk.clone())))
     }
 
     async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
         let mut connection = self.open().await?;
         session::ping(&mut connection).await?;
-        Ok(Box::new(SqliteAudit::new(connection, self.writing.clone())))
+        Ok(Box::new(SqliteAudit::new(connection, self.writing.clone(), self.disk.clone())))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use crate::harness::{
     disk::Disk,
     eventually,
     fencepost::{Fencepost, run, run_discreetly},
-    http::{Answer, answer},
+    http::{Answer, answer, insist},
 };
 
 /// Enough to need another page soon.
@@ -82,6 +82,95 @@ async fn a_full_disk_is_told_and_recovered_from() {
     assert_eq!(answer(client.put(&refused, 1, VALUE)).await.status, 201);
     assert_eq!(answer(client.batch(&batch)).await.status, 200);
     assert_eq!(answer(client.read("before")).await.text(), VALUE);
+}
+
+/// Nothing has failed yet, neither before nor after a restart.
+#[tokio::test]
+async fn a_full_disk_is_unready_before_a_write_fails() {
+    let disk = Disk::new(8);
+    let store = format!("sqlite:{}", disk.path().join("store.db").display());
+    let server = Fencepost::start(&store, &[]);
+    server.wait_until_ready().await;
+    assert_eq!(answer(server.client().put("before", 1, VALUE)).await.status, 201);
+    disk.fill();
+    let is_full = |(status, text): (u16, String)| status == 503 && text.contains("disk is full");
+    let said = readiness(&server).await;
+    assert!(is_full(said.clone()), "{said:?}");
+    drop(server);
+
+    let restarted = Fencepost::start_as_it_is(&store, &[]);
+    eventually("it says so after a restart", || async { is_full(readiness(&restarted).await) })
+        .await;
+    assert_eq!(answer(restarted.client().read("before")).await.text(), VALUE);
+    disk.free();
+    restarted.wait_until_ready().await;
+}
+
+/// What is written proves that there is room, however little of it is left.
+#[tokio::test]
+async fn a_write_that_succeeds_ends_the_trouble() {
+    let disk = Disk::new(8);
+    let store = format!("sqlite:{}", disk.path().join("store.db").display());
+    let server = Fencepost::start(&store, &[]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    disk.fill();
+    for number in 0.. {
+        let put = answer(client.put(&format!("meanwhile/{number}"), 1, VALUE)).await;
+        if put.status != 201 {
+            assert_full(&put);
+            break;
+        }
+        assert!(number < 1000, "every write goes through");
+    }
+    disk.free_some(500);
+    assert_eq!(readiness(&server).await.0, 503);
+    assert_eq!(answer(client.put("small", 1, "v")).await.status, 201);
+    let (status, text) = readiness(&server).await;
+    assert_eq!(status, 200, "{text}");
+}
+
+#[tokio::test]
+async fn lock_requests_name_the_full_disk_and_are_logged_once() {
+    let disk = Disk::new(8);
+    let store = format!("sqlite:{}", disk.path().join("store.db").display());
+    let server = Fencepost::start(&store, &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    disk.fill();
+    // There may be some room in the files themselves.
+    let mut refused = 0;
+    for number in 0.. {
+        assert!(number < 5000, "every lock is granted");
+        let lock = client.request(reqwest::Method::POST, &format!("/v1/locks/{number}"));
+        let asked = answer(lock).await;
+        if asked.status == 201 {
+            continue;
+        }
+        assert_eq!(
+            (asked.status, asked.problem().as_str()),
+            (503, "store-full"),
+            "{}",
+            asked.text()
+        );
+        let detail = asked.json()["detail"].as_str().expect("a detail").to_owned();
+        let expected = "no lock was granted or changed: the disk of the store has no room left";
+        assert!(detail.starts_with(expected), "{detail}");
+        refused += 1;
+        if refused == 200 {
+            break;
+        }
+    }
+    assert_eq!(readiness(&server).await.0, 503);
+    let log = server.log();
+    let warnings = log.lines().filter(|line| line.contains("\"WARN\"")).count();
+    // Of each kind one in ten seconds, however slow the machine is.
+    assert!(warnings < 100, "{warnings} for {refused} refused requests:\n{log}");
+
+    disk.free();
+    server.wait_until_ready().await;
+    let lock = client.request(reqwest::Method::POST, "/v1/locks/afterwards");
+    assert_eq!(insist(lock).await.status, 201);
 }
 
 /// It is not yet full, and an operator can know in time.

@@ -59,7 +59,11 @@ fn assert_sound(answer: &Answer) {
 
 /// A server of its own, with the memory of a pod. The limit goes after the server.
 async fn pod(store: &TestStore) -> (Option<MemoryLimit>, Fencepost) {
-    let server = Fencepost::with(store, &[]).await;
+    pod_with(store, &[]).await
+}
+
+async fn pod_with(store: &TestStore, flags: &[&str]) -> (Option<MemoryLimit>, Fencepost) {
+    let server = Fencepost::with(store, flags).await;
     // What it has already counts elsewhere.
     let left = (POD_MIB << 20) - (status_kib(&server, "RssAnon:") << 10);
     let limit = MemoryLimit::of(&server, left);
@@ -228,21 +232,25 @@ async fn fill(store: &TestStore, values: usize) {
     store.execute(&sql).await.expect("values");
 }
 
-/// Asks for a value, and takes no more of the answer than its first bytes.
-async fn begin_to_read(address: &str, key: &str, token: Option<i64>) -> (TcpStream, Vec<u8>) {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    // So that the answer does not simply wait in the kernel, on this side.
-    socket.set_recv_buffer_size(16 << 10).expect("a small buffer");
-    let mut stream =
-        socket.connect(address.parse().expect("an address")).await.expect("it listens");
-    let token = token.map(|token| format!("X-Fencing-Token: {token}\r\n")).unwrap_or_default();
-    let head = format!("GET /v1/resources/{key} HTTP/1.1\r\nHost: test\r\n{token}\r\n");
-    stream.write_all(head.as_bytes()).await.expect("it is sent");
+/// Asks for something, and takes no more of the answer than its first bytes.
+async fn begin_to_read(address: &str, target: &str, headers: &str) -> (TcpStream, Vec<u8>) {
+    let mut stream = ask(address, target, headers).await;
     let mut begun = vec![0; 1024];
     let read = stream.read(&mut begun).await.expect("an answer");
     assert!(read > 0, "closed without an answer");
     begun.truncate(read);
     (stream, begun)
+}
+
+async fn ask(address: &str, target: &str, headers: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // So that the answer does not simply wait in the kernel, on this side.
+    socket.set_recv_buffer_size(16 << 10).expect("a small buffer");
+    let mut stream =
+        socket.connect(address.parse().expect("an address")).await.expect("it listens");
+    let head = format!("GET {target} HTTP/1.1\r\nHost: test\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).await.expect("it is sent");
+    stream
 }
 
 async fn read_the_rest((mut stream, mut bytes): (TcpStream, Vec<u8>)) -> Answer {
@@ -256,20 +264,149 @@ async fn read_the_rest((mut stream, mut bytes): (TcpStream, Vec<u8>)) -> Answer 
 
 /// Nobody takes more than the beginning of an answer before everybody has one.
 async fn slow_readers(server: &Fencepost, readers: usize, values: usize) -> Vec<u16> {
-    let begun = (0..readers).map(|number| {
-        let token = (number % 4 == 0).then_some(7);
-        let (address, key) = (server.address.clone(), format!("r/{}", number % values));
-        tokio::spawn(async move { begin_to_read(&address, &key, token).await })
+    let targets = (0..readers).map(|number| {
+        let headers = if number % 4 == 0 { "X-Fencing-Token: 7\r\n" } else { "" };
+        (format!("/v1/resources/r/{}", number % values), headers)
+    });
+    let answers = slow_answers(server, targets).await;
+    let sound = answers.iter().map(|answer| {
+        assert!(answer.status != 200 || answer.body.len() == MB, "{}", answer.body.len());
+        answer.status
+    });
+    sound.collect()
+}
+
+async fn slow_answers(
+    server: &Fencepost,
+    targets: impl IntoIterator<Item = (String, &'static str)>,
+) -> Vec<Answer> {
+    let begun = targets.into_iter().map(|(target, headers)| {
+        let address = server.address.clone();
+        tokio::spawn(async move { begin_to_read(&address, &target, headers).await })
     });
     let begun: Vec<_> =
         join_all(begun).await.into_iter().map(|begun| begun.expect("one")).collect();
     let answers = begun.into_iter().map(|begun| async {
         let answer = read_the_rest(begun).await;
         assert_sound(&answer);
-        assert!(answer.status != 200 || answer.body.len() == MB, "{}", answer.body.len());
-        answer.status
+        answer
     });
     join_all(answers).await
+}
+
+/// A listing of `rows` is 6 MB of JSON for each thousand: every byte of a name takes up six.
+async fn slow_listings(server: &mut Fencepost, target: &str, rows: &str, count: usize) {
+    let targets = (0..80).map(|_| (target.to_owned(), ""));
+    let answers = slow_answers(server, targets).await;
+    for answer in answers.iter().filter(|answer| answer.status == 200) {
+        assert_eq!(answer.json()[rows].as_array().expect("rows").len(), count);
+        assert!(answer.body.len() > count * 6_000, "{}", answer.body.len());
+    }
+    let tally = tally(answers.iter().map(|answer| answer.status));
+    assert!(tally.contains_key(&200) && tally.contains_key(&429), "{tally:?}");
+    assert_survived(server, &format!("80 slow listings of {rows}"), &tally).await;
+}
+
+on_each_store! {
+    async fn slow_listings_of_resources(store: TestStore) {
+        let (_limit, mut server) = pod(&store).await;
+        let columns = "(key, token, version, value, content_type";
+        let of_type = format!("'text/{}'", "t".repeat(251));
+        let sql = if store.is_postgres() {
+            format!(
+                "INSERT INTO resources {columns})
+                 SELECT repeat(chr(1), 1000) || n, 1, 1, 'x', {of_type} FROM generate_series(1, 2000) AS n"
+            )
+        } else {
+            format!(
+                "WITH RECURSIVE all_of(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM all_of WHERE n < 2000)
+                 INSERT INTO resources {columns}, touched_at)
+                 SELECT replace(hex(zeroblob(500)), '0', char(1)) || n, 1, 1, x'78', {of_type}, unixepoch()
+                 FROM all_of"
+            )
+        };
+        store.execute(&sql).await.expect("keys");
+        slow_listings(&mut server, "/v1/resources?limit=1000", "resources", 1000).await;
+    }
+}
+
+#[tokio::test]
+async fn slow_listings_of_locks() {
+    let store = TestStore::sqlite();
+    let (_limit, mut server) = pod_with(&store, &["--authority", "store"]).await;
+    let sql =
+        "WITH RECURSIVE all_of(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM all_of WHERE n < 2000)
+               INSERT INTO locks (token, name, lease, owner, ttl_ms, expires_at)
+               SELECT n, replace(hex(zeroblob(500)), '0', char(1)) || n, 'l' || n, 'o', 3600000,
+                      (unixepoch() + 3600) * 1000
+               FROM all_of";
+    store.execute(sql).await.expect("locks");
+    store.execute("UPDATE tokens SET issued = 2000").await.expect("their tokens");
+    slow_listings(&mut server, "/v1/locks?limit=1000", "locks", 1000).await;
+}
+
+/// Refused writes whose key and scope are a thousand bytes each, and each of these is six in JSON.
+async fn refused_writes(server: &Fencepost, count: usize) {
+    let client = server.client();
+    let key = "%01".repeat(1000);
+    assert_eq!(answer(client.put(&key, 9, "x")).await.status, 201);
+    let refused = stream::iter(0..count).map(|_| async {
+        let stale = client.put(&key, 1, "x").header("X-Fencing-Scope", &key);
+        answer(stale.header("X-Fencing-Client", "c".repeat(250))).await.status
+    });
+    let statuses: Vec<u16> = refused.buffer_unordered(16).collect().await;
+    assert!(statuses.iter().all(|status| *status == 409), "{:?}", tally(statuses));
+}
+
+#[tokio::test]
+async fn slow_listings_of_rejections() {
+    let store = TestStore::sqlite();
+    let (_limit, mut server) = pod(&store).await;
+    refused_writes(&server, 1000).await;
+    eventually("they can be listed", || async {
+        let listing = answer(server.client().get("/v1/rejections?limit=500")).await;
+        listing.json()["rejections"].as_array().expect("rejections").len() == 500
+    })
+    .await;
+    slow_listings(&mut server, "/v1/rejections?limit=500", "rejections", 500).await;
+}
+
+#[tokio::test]
+async fn followers_that_read_nothing() {
+    let store = TestStore::sqlite();
+    let (_limit, mut server) = pod(&store).await;
+    let mut followers = Vec::new();
+    for _ in 0..64 {
+        followers
+            .push(ask(&server.address, "/v1/rejections", "Accept: text/event-stream\r\n").await);
+    }
+    refused_writes(&server, 3000).await;
+    assert!(server.is_running(), "{}", server.log());
+    drop(followers);
+    assert_survived(&mut server, "64 followers that read nothing", &tally([409])).await;
+}
+
+/// The windows of HTTP/2 would be all that bounds them, on each connection.
+#[tokio::test]
+async fn unread_bodies_of_reads_are_dropped_before_the_store_answers() {
+    let store = TestStore::postgres().await;
+    let server = Fencepost::on(&store).await;
+    let client = Client::over_http_2(&server.address);
+    let block = Block::of(&store).await;
+    let reads = (0..8).map(|number| {
+        let read = client.read(&format!("k/{number}")).body(vec![b'x'; 60_000]).timeout(NO_HURRY);
+        tokio::spawn(async move { answer(read).await.status })
+    });
+    let reads: Vec<_> = reads.collect();
+    // Beside their bodies there is still room on the connection: none of them stays in its window.
+    for _ in 0..20 {
+        let malformed = client.request(Method::POST, "/v1/batch").body(vec![b'x'; 20_000]);
+        assert_eq!(answer(malformed).await.status, 415);
+    }
+    block.release().await;
+    for read in reads {
+        assert_eq!(read.await.expect("an answer"), 404);
+    }
 }
 
 on_each_store! {

@@ -73,7 +73,6 @@ async fn misspelt_headers_are_refused_on_every_route_and_method() {
         ("DELETE", "/v1/locks/k"),
         ("GET", "/v1/rejections"),
         ("GET", "/openapi.json"),
-        ("PATCH", "/v1/resources/k"),
     ] {
         for (header, nearest) in [
             ("X-Fencing-Tokn: 9", "X-Fencing-Token?"),
@@ -167,6 +166,7 @@ async fn body_where_none_is_read_is_refused() {
         ("DELETE", "/v1/resources/new"),
         ("PUT", "/v1/locks/new"),
         ("DELETE", "/v1/locks/new"),
+        ("GET", "/v1/resources/new"),
     ] {
         let answer =
             send(&server.address, method, target, &["X-Fencing-Token: 9"], r#"{"scope":"s"}"#)
@@ -188,4 +188,46 @@ async fn scope_sent_after_the_body_is_refused() {
         assert_eq!(status(&raw(&server.address, request).await), 400, "{trailer}");
     }
     assert_eq!(server.client().mark("new").await, (0, 0));
+}
+
+#[tokio::test]
+async fn scope_sent_after_the_head_of_a_fenced_read_is_refused() {
+    let (_store, server) = taken_over().await;
+    let stale = ["X-Fencing-Token: 9", "X-Fencing-Scope: s"];
+    let answer = send(&server.address, "GET", "/v1/resources/new", &stale, "").await;
+    assert_eq!(answer.problem(), "stale-token");
+    for method in ["GET", "HEAD"] {
+        for body in ["", "d\r\n{\"scope\":\"s\"}\r\n"] {
+            let request = format!(
+                "{method} /v1/resources/new HTTP/1.1\r\nHost: test\r\nX-Fencing-Token: 9\r\n\
+                 Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 {body}0\r\nX-Fencing-Scope: s\r\n\r\n"
+            );
+            assert_eq!(status(&raw(&server.address, request).await), 400, "{method} {body:?}");
+        }
+    }
+    assert_eq!(server.client().mark("new").await, (0, 0));
+    // A read without a token claims nothing, so its body can mean nothing.
+    let answer = send(&server.address, "GET", "/v1/resources/new", &[], "{}").await;
+    assert_eq!(answer.status, 404);
+}
+
+#[tokio::test]
+async fn method_is_judged_before_the_headers() {
+    let (_store, server) = taken_over().await;
+    for (method, target) in [
+        ("TRACE", "/v1/marks/0"),
+        ("OPTIONS", "/v1/resources"),
+        ("TRACE", "/openapi.json"),
+        ("PATCH", "/v1/resources/k"),
+        ("POST", "/v1/marks/k"),
+        ("DELETE", "/v1/rejections"),
+    ] {
+        for header in ["X-Fencing-Scope: s", "X-Fencing-Scop: s"] {
+            let headers = ["X-Fencing-Token: 9", header];
+            let answer = send(&server.address, method, target, &headers, "").await;
+            assert_eq!(answer.status, 405, "{method} {target}: {}", answer.text());
+            assert!(answer.header("allow").is_some(), "{method} {target}");
+        }
+    }
 }

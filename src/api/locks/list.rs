@@ -2,7 +2,6 @@
 
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
     response::Response,
 };
 use serde::Serialize;
@@ -10,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::HolderNow;
 use crate::{
-    api::{Api, listing, openapi, problem::Problem, render},
+    api::{Api, listing, openapi, problem::Problem, weighed::ListingRoom},
     store::Page,
     token::Key,
 };
@@ -51,14 +50,15 @@ struct Entry<'a> {
 )]
 pub async fn get(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let page = listing::page(request.uri().query().unwrap_or_default())?;
-    let permit = api.access(request.extensions()).list(&page.prefix)?;
-    let locks = api.guarded.locks(permit)?;
+    let access = api.access(request.extensions());
+    let locks = api.guarded.locks(access.list(&page.prefix)?)?;
     let limit = page.limit as usize;
+    let room = ListingRoom::new(&api.limits, access.identity(), limit)?;
     // One more than asked for tells whether there is another page.
     let mut found = locks.list(Page { limit: page.limit + 1, ..page }).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let next = if more { found.last().map(|last| &last.name) } else { None };
     let locks = found.iter().map(|holder| Entry { name: &holder.name, holder: holder.into() });
-    Ok(render::json(StatusCode::OK, &Held { locks: locks.collect(), next }))
+    Ok(room.json(&Held { locks: locks.collect(), next })?)
 }

@@ -7,6 +7,7 @@ use crate::{
     authority::{AuthorityError, Holder},
     engine::EngineError,
     locks::LockError,
+    sparse_log::SparseLog,
     store::{DiskTrouble, StoreError},
     token::{Key, Token},
 };
@@ -50,7 +51,8 @@ impl From<LockError> for Problem {
                 Self::new(Kind::StaleToken, detail).about(name).under(token).against(mark)
             }
             LockError::Authority(error) => {
-                tracing::warn!(%error, "lock request failed");
+                static LOG: SparseLog = SparseLog::new();
+                LOG.write(|left_out| tracing::warn!(%error, left_out, "lock request failed"));
                 failed(&error)
             }
             LockError::NotTheirs => Self::new(
@@ -77,11 +79,31 @@ fn failed(error: &AuthorityError) -> Problem {
         AuthorityError::Unavailable(_) | AuthorityError::Unfit(_) => {
             unavailable("the lock service cannot be asked; try again")
         }
+        AuthorityError::Store(StoreError::Disk(trouble, _)) => on_the_disk(*trouble),
+        AuthorityError::Store(StoreError::Unknown(_)) => Problem::new(
+            Kind::StoreUnavailable,
+            "the connection to the store was lost around the commit: the lock may have been granted, \
+             renewed or released; repeat the request, or look at the lock",
+        ),
         AuthorityError::Store(_) => Problem::new(
             Kind::StoreUnavailable,
             "the store cannot be used, and no lock is granted or changed without it; try again",
         ),
         AuthorityError::Foreign(_) => Problem::new(Kind::AuthorityMismatch, OTHER_AUTHORITY),
+    }
+}
+
+fn on_the_disk(trouble: DiskTrouble) -> Problem {
+    match trouble {
+        DiskTrouble::Full => Problem::new(
+            Kind::StoreFull,
+            "no lock was granted or changed: the disk of the store has no room left; free some, then \
+             try again",
+        ),
+        DiskTrouble::ReadOnly | DiskTrouble::Failing | DiskTrouble::Damaged => Problem::new(
+            Kind::StoreUnavailable,
+            format!("no lock was granted or changed: {trouble}; see the server's log"),
+        ),
     }
 }
 
@@ -98,7 +120,9 @@ fn not_claimed(error: &EngineError) -> Problem {
         EngineError::NotTheirs => Kind::Forbidden,
         EngineError::Authority(error) => return failed(error),
         EngineError::Store(StoreError::OtherAuthority(_)) => Kind::AuthorityMismatch,
-        EngineError::Store(StoreError::Disk(DiskTrouble::Full, _)) => Kind::StoreFull,
+        EngineError::Store(StoreError::Disk(trouble @ DiskTrouble::Full, _)) => {
+            return on_the_disk(*trouble);
+        }
         EngineError::Store(
             StoreError::Unavailable(_)
             | StoreError::Disk(..)
@@ -113,4 +137,26 @@ fn not_claimed(error: &EngineError) -> Problem {
     };
     let detail = "the lock was not granted, since the store did not confirm its token; try again";
     Problem::new(kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_the_store(error: StoreError) -> Problem {
+        LockError::Authority(AuthorityError::Store(error)).into()
+    }
+
+    #[test]
+    fn only_a_definite_failure_says_that_nothing_was_changed() {
+        let lost = of_the_store(StoreError::Unknown("cut".into()));
+        assert_eq!(lost.kind(), Kind::StoreUnavailable);
+        assert!(lost.detail().contains("may have been granted, renewed or released"));
+        assert!(!lost.detail().contains("no lock"));
+        let down = of_the_store(StoreError::Unavailable("down".into()));
+        assert!(down.detail().contains("no lock is granted or changed"));
+        let full = of_the_store(StoreError::Disk(DiskTrouble::Full, String::new()));
+        assert_eq!(full.kind(), Kind::StoreFull);
+        assert!(full.detail().starts_with("no lock was granted or changed"));
+    }
 }

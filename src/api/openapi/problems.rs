@@ -67,7 +67,14 @@ impl IntoResponses for ReadProblems {
 
 impl IntoResponses for ValueProblems {
     fn responses() -> Responses {
-        of_request([StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GATEWAY_TIMEOUT])
+        of_request([
+            StatusCode::NOT_FOUND,
+            StatusCode::REQUEST_TIMEOUT,
+            StatusCode::CONFLICT,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            StatusCode::GATEWAY_TIMEOUT,
+        ])
     }
 }
 
@@ -75,7 +82,9 @@ impl IntoResponses for WriteProblems {
     fn responses() -> Responses {
         of_request([
             StatusCode::BAD_REQUEST,
+            StatusCode::REQUEST_TIMEOUT,
             StatusCode::CONFLICT,
+            StatusCode::PAYLOAD_TOO_LARGE,
             StatusCode::UNPROCESSABLE_ENTITY,
             StatusCode::PRECONDITION_REQUIRED,
             StatusCode::TOO_MANY_REQUESTS,
@@ -135,7 +144,11 @@ impl IntoResponses for AcquireProblems {
 
 impl IntoResponses for HolderProblems {
     fn responses() -> Responses {
-        let mut responses = of_request([StatusCode::PRECONDITION_REQUIRED]);
+        let mut responses = of_request([
+            StatusCode::REQUEST_TIMEOUT,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::PRECONDITION_REQUIRED,
+        ]);
         responses.extend(of_lock([StatusCode::CONFLICT]));
         responses
     }

@@ -53,17 +53,24 @@ pub fn reasons() -> Object {
 
 /// Days that there are, so that a client made from this sends none that is refused: months of 31 and 30 days,
 /// February, and February 29 of leap years (2000 was one, 2100 is out of range).
-const DAY: &str = "20[0-9]{2}-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])\
-                   |20[0-9]{2}-(0[469]|11)-(0[1-9]|[12][0-9]|30)\
-                   |20[0-9]{2}-02-(0[1-9]|1[0-9]|2[0-8])\
-                   |20([02468][048]|[13579][26])-02-29";
-const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?";
+const DAY: &str = "(19[7-9]|20[0-9])[0-9]-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])\
+                   |(19[7-9]|20[0-9])[0-9]-(0[469]|11)-(0[1-9]|[12][0-9]|30)\
+                   |(19[7-9]|20[0-9])[0-9]-02-(0[1-9]|1[0-9]|2[0-8])\
+                   |(19(7[26]|8[048]|9[26])|20([02468][048]|[13579][26]))-02-29";
+/// Also a leap second, at any minute.
+const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\\.[0-9]{1,9})?";
+/// Up to a hundred years: each part is at most a quarter of that.
+const AGO: &str = "[1-9][0-9]{0,3}d([1-9][0-9]{0,4}h)?([1-9][0-9]{0,6}m)?([1-9][0-9]{0,7}s)?([1-9][0-9]{0,9}ms)?\
+                   |[1-9][0-9]{0,4}h([1-9][0-9]{0,6}m)?([1-9][0-9]{0,7}s)?([1-9][0-9]{0,9}ms)?\
+                   |[1-9][0-9]{0,6}m([1-9][0-9]{0,7}s)?([1-9][0-9]{0,9}ms)?\
+                   |[1-9][0-9]{0,7}s([1-9][0-9]{0,9}ms)?\
+                   |[1-9][0-9]{0,9}ms";
 
 /// A moment in UTC, or how long ago it was.
 pub fn since() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .pattern(Some(format!("^[1-9][0-9]{{0,3}}(ms|s|m|h|d)$|^({DAY})T{TIME}(Z|\\+00:00)$")))
+        .pattern(Some(format!("^({AGO})$|^({DAY})T{TIME}(Z|\\+00:00)$")))
         .examples(["5m", "2026-01-31T12:00:00Z"])
         .build()
 }

@@ -48,21 +48,23 @@ pub fn response(
     })?;
     let news =
         stream::unfold(follower, async |mut follower| Some((follower.news().await, follower)));
+    // One event at a time: a client that reads nothing keeps what is unread as it is in the record.
     let events = news
         .take_until(until)
-        .flat_map(|news| stream::iter(render(&news)).map(Ok::<_, Infallible>));
+        .flat_map(|news| stream::iter(events_of(news)).map(Ok::<_, Infallible>));
     let silence = KeepAlive::new().interval(LONGEST_SILENCE);
     let mut response = events::response(Sse::new(events).keep_alive(silence));
     response.extensions_mut().insert(Lingering);
     Ok(response)
 }
 
-fn render(news: &News) -> Vec<Event> {
+/// Renders each when it is asked for.
+fn events_of(news: News) -> impl Iterator<Item = Event> {
     let dropped = (news.dropped > 0).then_some(Dropped { count: news.dropped });
     let dropped = dropped.map(|dropped| events::event("dropped", &dropped));
     let rejections = news
         .entries
-        .iter()
-        .map(|entry| events::event("rejection", &Document::of(entry)).id(entry.id.to_string()));
-    dropped.into_iter().chain(rejections).collect()
+        .into_iter()
+        .map(|entry| events::event("rejection", &Document::of(&entry)).id(entry.id.to_string()));
+    dropped.into_iter().chain(rejections)
 }

@@ -15,7 +15,10 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::newest::Newest;
-use crate::store::{LockTable, Outage, Store, StoreError};
+use crate::{
+    sparse_log::SparseLog,
+    store::{LockTable, Outage, Store, StoreError},
+};
 
 /// A connection that has rested for longer is tried before it is used.
 const RESTED: Duration = Duration::from_secs(1);
@@ -89,7 +92,10 @@ impl Tables {
         self.up.store(lost.is_none() && !foreign, Ordering::Relaxed);
         match lost {
             Some(error) => {
-                tracing::warn!(%error, "the lock table failed a request");
+                static LOG: SparseLog = SparseLog::new();
+                LOG.write(
+                    |left_out| tracing::warn!(%error, left_out, "the lock table failed a request"),
+                );
                 // What has ended this one has probably ended the others.
                 lock(&self.idle).clear();
             }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
 
-use super::{Writing, session::not_applied};
+use super::{Writing, disk::Disk, session::not_applied};
 use crate::{
     metrics::Reason,
     rejections::{Entry, Filter},
@@ -46,11 +46,12 @@ DELETE FROM rejections WHERE (fencepost, number) IN
 pub struct SqliteAudit {
     connection: SqliteConnection,
     writing: Writing,
+    disk: Arc<Disk>,
 }
 
 impl SqliteAudit {
-    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
-        Self { connection, writing }
+    pub fn new(connection: SqliteConnection, writing: Writing, disk: Arc<Disk>) -> Self {
+        Self { connection, writing, disk }
     }
 }
 
@@ -60,8 +61,8 @@ impl Audit for SqliteAudit {
         let rows: Vec<Row> = entries.iter().map(|entry| Row::of(entry)).collect();
         let rows = serde_json::to_string(&rows).map_err(StoreError::unavailable)?;
         let _in_line = self.writing.lock().await;
-        sqlx::query(APPEND).bind(rows).execute(&mut self.connection).await.map_err(not_applied)?;
-        Ok(())
+        let appended = sqlx::query(APPEND).bind(rows).execute(&mut self.connection).await;
+        self.disk.heed(appended.map(drop).map_err(not_applied))
     }
 
     async fn newest(&mut self, filter: &Filter, limit: usize) -> Result<Vec<Entry>, StoreError> {

@@ -7,7 +7,14 @@ use std::{
 
 use nix::sys::statvfs::statvfs;
 
-use crate::store::{DiskTrouble, StoreError};
+use crate::{
+    sparse_log::SparseLog,
+    store::{DiskTrouble, StoreError},
+};
+
+/// With less room than this the disk counts as full, though no write has failed yet: what SQLite writes for
+/// one small change takes up some pages.
+pub const LEAST_BYTES: u64 = 64 << 10;
 
 /// After a write has failed for want of room, so many bytes must be free before it is tried again.
 pub const ENOUGH_BYTES: u64 = 1 << 20;
@@ -41,6 +48,15 @@ impl Disk {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What became of a write: trouble is remembered until a write succeeds.
+    pub fn heed<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
+        match &written {
+            Ok(_) => self.forget(),
+            Err(error) => self.note(error),
+        }
+        written
+    }
+
     /// A write has failed. Only what the disk is to blame for is remembered.
     pub fn note(&self, error: &StoreError) {
         if let StoreError::Disk(trouble, _) = error {
@@ -48,14 +64,18 @@ impl Disk {
         }
     }
 
-    pub fn forget(&self) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    fn forget(&self) {
+        static LOG: SparseLog = SparseLog::new();
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(was) = trouble {
+            LOG.write(|_| tracing::info!(%was, "the store can be written again"));
+        }
     }
 
-    /// Whether it is worth while to try a write.
-    pub fn has_room(&self) -> Result<(), StoreError> {
+    /// Whether there are so many bytes left, as far as the system says.
+    pub fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
         match self.free_bytes() {
-            Some(free) if free < ENOUGH_BYTES => {
+            Some(free) if free < bytes => {
                 Err(StoreError::Disk(DiskTrouble::Full, format!("{free} bytes are free")))
             }
             _ => Ok(()),

@@ -1,13 +1,14 @@
 //! The queue of one lock in the SQLite file, taken for as long as a change lasts: `BEGIN IMMEDIATE`
 //! makes every change the only one.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{Connection, Row, Sqlite, SqliteConnection, Transaction, sqlite::SqliteRow};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Writing,
+    disk::Disk,
     session::{not_applied, not_committed},
 };
 use crate::{
@@ -33,6 +34,7 @@ pub struct Live {
 pub struct Queue<'c> {
     pub transaction: Transaction<'c, Sqlite>,
     _in_line: OwnedMutexGuard<()>,
+    disk: Arc<Disk>,
     name: Key,
     pub now: i64,
     /// Whether rows have gone, so that somebody may be first who was not.
@@ -45,6 +47,7 @@ impl<'c> Queue<'c> {
     pub async fn take(
         connection: &'c mut SqliteConnection,
         writing: &Writing,
+        disk: &Arc<Disk>,
         name: &Key,
     ) -> Result<Self, StoreError> {
         let in_line = writing.clone().lock_owned().await;
@@ -55,6 +58,7 @@ impl<'c> Queue<'c> {
         let mut queue = Self {
             transaction,
             _in_line: in_line,
+            disk: disk.clone(),
             name: name.clone(),
             now,
             collected: false,
@@ -199,7 +203,7 @@ impl<'c> Queue<'c> {
     ) -> Result<Changed<T>, StoreError> {
         let next = if self.collected { self.first().await?.map(|first| first.lease) } else { None };
         // A failed commit may have reached the disk or not.
-        self.transaction.commit().await.map_err(not_committed)?;
+        self.disk.heed(self.transaction.commit().await.map_err(not_committed))?;
         let next = next.filter(|next| Some(next.as_str()) != own);
         Ok(Changed { outcome, next, events: self.events })
     }

@@ -1,13 +1,14 @@
 //! The lock table in the SQLite file. Each change is made to a queue that nobody else can touch
 //! (`lock_queue.rs`).
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{Connection, Row, SqliteConnection};
 
 use super::{
     Writing,
+    disk::Disk,
     lock_queue::{Live, Queue, holder},
     session::{self, not_applied, not_committed},
 };
@@ -30,15 +31,16 @@ const SWEPT_AFTER: Duration = Duration::from_mins(1);
 pub struct SqliteLockTable {
     connection: SqliteConnection,
     writing: Writing,
+    disk: Arc<Disk>,
 }
 
 impl SqliteLockTable {
-    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
-        Self { connection, writing }
+    pub fn new(connection: SqliteConnection, writing: Writing, disk: Arc<Disk>) -> Self {
+        Self { connection, writing, disk }
     }
 
     async fn queue(&mut self, name: &Key) -> Result<Queue<'_>, StoreError> {
-        Queue::take(&mut self.connection, &self.writing, name).await
+        Queue::take(&mut self.connection, &self.writing, &self.disk, name).await
     }
 }
 
@@ -64,7 +66,7 @@ impl LockTable for SqliteLockTable {
         .execute(&mut *transaction)
         .await
         .map_err(not_applied)?;
-        transaction.commit().await.map_err(not_committed)
+        self.disk.heed(transaction.commit().await.map_err(not_committed))
     }
 
     async fn enter(&mut self, entry: &Entry) -> Result<Changed<Entered>, StoreError> {
@@ -226,14 +228,18 @@ impl LockTable for SqliteLockTable {
 
     async fn sweep(&mut self) -> Result<(), StoreError> {
         let _in_line = self.writing.lock().await;
-        sqlx::query(
+        let swept = sqlx::query(
             "DELETE FROM locks WHERE expires_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ?1",
         )
         .bind(to_millis(SWEPT_AFTER))
         .execute(&mut self.connection)
         .await
-        .map_err(not_applied)?;
-        Ok(())
+        .map_err(not_applied);
+        match swept {
+            // It has written nothing.
+            Ok(swept) if swept.rows_affected() == 0 => Ok(()),
+            swept => self.disk.heed(swept).map(drop),
+        }
     }
 
     async fn newest(&mut self) -> Result<i64, StoreError> {

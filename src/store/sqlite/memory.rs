@@ -1,9 +1,11 @@
 //! What is remembered of an etcd, in SQLite.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
 
-use super::{Writing, owning_authority, session::not_applied};
+use super::{Writing, disk::Disk, owning_authority, session::not_applied};
 use crate::store::{
     Memory, MoveReason, OwningAuthority, Recalled, Remembered, Sighting, StoreError,
     memory::{missing, recalled, remembered},
@@ -42,11 +44,12 @@ RETURNING epoch, revision, cluster, term";
 pub struct SqliteMemory {
     connection: SqliteConnection,
     writing: Writing,
+    disk: Arc<Disk>,
 }
 
 impl SqliteMemory {
-    pub fn new(connection: SqliteConnection, writing: Writing) -> Self {
-        Self { connection, writing }
+    pub fn new(connection: SqliteConnection, writing: Writing, disk: Arc<Disk>) -> Self {
+        Self { connection, writing, disk }
     }
 
     async fn write(
@@ -66,8 +69,13 @@ impl SqliteMemory {
         }
         let in_line = self.writing.lock().await;
         // All rows, to the end: only there is it committed.
-        let rows = query.fetch_all(&mut self.connection).await.map_err(not_applied)?;
+        let rows = query.fetch_all(&mut self.connection).await.map_err(not_applied);
         drop(in_line);
+        let rows = match rows {
+            // It has written nothing.
+            Ok(rows) if rows.is_empty() => rows,
+            rows => self.disk.heed(rows)?,
+        };
         match rows.first() {
             Some(row) => remembered(row).map_err(not_applied),
             // Somebody else was first, or there was nothing to add.

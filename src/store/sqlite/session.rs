@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sqlx::{Connection, Row, SqliteConnection, error::DatabaseError, sqlite::SqliteRow};
 
-use super::{MIGRATIONS, Writing, disk::Disk};
+use super::{
+    MIGRATIONS, Writing,
+    disk::{Disk, ENOUGH_BYTES, LEAST_BYTES},
+};
 use crate::{
     buffer,
     fence::Standing,
@@ -65,7 +68,7 @@ impl SqliteSession {
             changed = true;
         }
         if changed {
-            transaction.commit().await.map_err(not_committed)?;
+            self.disk.heed(transaction.commit().await.map_err(not_committed))?;
         } else {
             transaction.rollback().await.map_err(not_applied)?;
         }
@@ -164,17 +167,12 @@ impl Session for SqliteSession {
     }
 
     async fn can_write(&mut self) -> Result<(), StoreError> {
-        let Some(trouble) = self.disk.trouble() else { return Ok(()) };
-        self.disk.has_room()?;
-        let tried = self.try_to_write().await;
-        match &tried {
-            Ok(()) => {
-                tracing::info!(was = %trouble, "the store can be written again");
-                self.disk.forget();
-            }
-            Err(error) => self.disk.note(error),
+        if self.disk.trouble().is_none() {
+            return self.disk.has_room(LEAST_BYTES);
         }
-        tried
+        self.disk.has_room(ENOUGH_BYTES)?;
+        let tried = self.try_to_write().await;
+        self.disk.heed(tried)
     }
 }
 

@@ -37,6 +37,13 @@ impl Disk {
         }
     }
 
+    /// Makes room for so many KiB on a full disk.
+    pub fn free_some(&self, kibibytes: u64) {
+        let filler = File::options().write(true).open(self.filler()).expect("the file");
+        let length = filler.metadata().expect("its length").len();
+        filler.set_len(length - (kibibytes << 10)).expect("a shorter file");
+    }
+
     pub fn free(&self) {
         let _ = fs::remove_file(self.filler());
     }
