@@ -6,7 +6,7 @@
 use std::{
     path::Path,
     pin::pin,
-    process::Command,
+    process::{Command, Output},
 };
 
 use reqwest::RequestBuilder;
@@ -382,4 +382,83 @@ async fn answers_are_confirmed_where_logical_messages_are_denied() {
     is_unknown(&pair, server.client().claim("key", 5)).await;
     pair.replication.set(Weather::Fair);
     assert_eq!(answer(server.client().claim("key", 5)).await.status, 200);
+}
+
+async fn run_beside(arguments: Vec<String>) -> Output {
+    // The proxies that it goes through live on this very thread.
+    let running = tokio::task::spawn_blocking(move || {
+        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    running.await.expect("a thread")
+}
+
+fn command(line: &str, url: &str) -> Vec<String> {
+    line.split(' ').chain(["--store", url]).map(str::to_owned).collect()
+}
+
+/// A command whose every commit is cut short in its wait for the standby.
+async fn run_cut_short(pair: &Pair, line: &str) -> Output {
+    let mut running = tokio::spawn(run_beside(command(line, &pair.url)));
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended.expect("a thread"),
+            () = pair.cancel_a_wait() => {}
+        }
+    }
+}
+
+#[track_caller]
+fn says_that_the_outcome_is_unknown(ended: &Output) {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("the outcome is unknown"), "{said}");
+    assert_eq!(ended.status.code(), Some(69), "{said}");
+}
+
+/// A store that has served without an authority, and has a mark that may be collected.
+async fn with_an_old_mark(pair: &Pair) {
+    let server = serve(migrated(pair).await, &NO_AUTHORITY).await;
+    assert_eq!(answer(server.client().put("old", 1, "value")).await.status, 201);
+    assert_eq!(answer(server.client().delete("old", 1)).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_command_that_changes_only_the_primary_fails() {
+    let pair = Pair::start().await.synchronously().await;
+    with_an_old_mark(&pair).await;
+    pair.replication.set(Weather::Cut);
+    let commands = [
+        "compact --older-than 0s --below 10 --authority none",
+        "floor raise 100 --authority none",
+        "authority move --to store --yes",
+    ];
+    for line in commands {
+        says_that_the_outcome_is_unknown(&run_cut_short(&pair, line).await);
+    }
+    // Whoever repeats them is told no more.
+    for line in &commands[1..] {
+        let line = line.replace("none", "store");
+        says_that_the_outcome_is_unknown(&run_cut_short(&pair, &line).await);
+    }
+    pair.replication.set(Weather::Fair);
+    for line in &commands[1..] {
+        let ended = run_beside(command(&line.replace("none", "store"), &pair.url)).await;
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_command_does_not_wait_for_the_standby_for_ever() {
+    let pair = Pair::start().await.synchronously().await;
+    with_an_old_mark(&pair).await;
+    pair.replication.set(Weather::Cut);
+    let raise = || run_beside(command("floor raise 100 --authority none", &pair.url));
+    let ended = raise().await;
+    says_that_the_outcome_is_unknown(&ended);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("standby") && said.contains("fencepost floor"), "{said}");
+    pair.replication.set(Weather::Fair);
+    let ended = raise().await;
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    pair.wait_until_replicated().await;
+    assert_eq!(pair.floor().await, 100);
 }
