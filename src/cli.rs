@@ -174,6 +174,9 @@ fn parse(args: &[OsString]) -> Result<Parsed, Failure> {
 
 impl Parsed {
     fn run(self) -> Result<(), Failure> {
+        if !matches!(self.command, Cmd::Serve(_)) {
+            logging::start_silently();
+        }
         match self.command {
             Cmd::Serve(serve) => serve.run(),
             Cmd::Migrate(migrate) => migrate.run(),

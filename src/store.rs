@@ -147,6 +147,8 @@ pub struct Snapshot {
     pub value: Option<Value>,
     /// Bytes of the value, also if it is missing here; 0 where there is none.
     pub size: u64,
+    /// Whether commits wait for a standby: it may lack what was read.
+    pub has_standbys: bool,
 }
 
 impl Snapshot {
@@ -384,6 +386,12 @@ pub trait Store: Send + Sync + 'static {
     /// Everything that an operator should know about this database, found without changing it.
     async fn examine(&self, plan: Plan) -> Vec<Finding>;
 
+    /// What is wrong with the server that a new connection reaches, for a process that has used this store
+    /// before: another server may have taken over from it.
+    async fn examine_takeover(&self) -> Option<Finding> {
+        None
+    }
+
     /// What has been issued, and what is remembered of an etcd. Changes nothing.
     async fn tokens(&self) -> Result<Tokens, StoreError>;
 
@@ -396,6 +404,11 @@ pub trait Store: Send + Sync + 'static {
         &self,
         wanted: &OwningAuthority,
     ) -> Result<OwningAuthority, StoreError>;
+
+    /// Waits until the synchronous standbys have everything that was committed so far. A file has none.
+    async fn wait_for_standbys(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Moves the store to another authority: raises the floor above every token that was issued so far, and
     /// lets the new authority's tokens begin there. `seen`: what that one shows now, if it is not in this

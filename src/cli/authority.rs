@@ -95,7 +95,10 @@ impl Authority {
         store.check().await?;
         let (to, seen) = self.target(to).await?;
         let recorded = store.owning_authority().await?;
+        let in_doubt = |error| Failure::of_change(error, "fencepost authority");
         if recorded.as_ref() == Some(&to) {
+            // By a move, perhaps, whose outcome was unknown.
+            store.wait_for_standbys().await.map_err(in_doubt)?;
             say(&format!("{url} belongs to {to} already; nothing was changed"));
             return self.output.object(&FIELDS, &document(&to));
         }
@@ -109,7 +112,7 @@ impl Authority {
         if !self.is_confirmed() {
             return Err(Failure::failed("nothing was changed: confirm the move with --yes"));
         }
-        let floor = store.move_authority(&to, seen.as_ref()).await?;
+        let floor = store.move_authority(&to, seen.as_ref()).await.map_err(in_doubt)?;
         let mut moved = document(&to);
         moved["floor"] = json!(floor);
         self.output.object(&["kind", "identity", "namespace", "floor"], &moved)

@@ -64,7 +64,7 @@ impl Check {
     pub fn run(self) -> Result<(), Failure> {
         let report = match &self.url {
             Some(url) => block_on(remote::ask(url, &self.credentials))??,
-            None => block_on(examine(&self.settings))??,
+            None => block_on(examine(&self.settings, None))??,
         };
         report.print(self.output)?;
         match report.worst() {
@@ -76,10 +76,10 @@ impl Check {
 }
 
 /// What a server answers when it is asked to examine itself. It has a thread and a runtime of its own, so
-/// that a store that hangs does not hold up anything else.
-pub fn diagnose(settings: &Settings) -> String {
+/// that a store that hangs does not hold up anything else. `serving` is the store that it serves from.
+pub fn diagnose(settings: &Settings, serving: &dyn Store) -> String {
     let report = block_on(async {
-        tokio::time::timeout(SELF_EXAMINATION_DEADLINE, examine(settings)).await
+        tokio::time::timeout(SELF_EXAMINATION_DEADLINE, examine(settings, Some(serving))).await
     });
     match report {
         Ok(Ok(Ok(report))) => report.to_json(),
@@ -100,7 +100,7 @@ fn unexamined(settings: &Settings, why: &str) -> String {
 }
 
 /// Looks at everything that these settings name.
-async fn examine(settings: &Settings) -> Result<Report, Failure> {
+async fn examine(settings: &Settings, serving: Option<&dyn Store>) -> Result<Report, Failure> {
     let (url, store) = settings.store.open().map_err(Failure::settings)?;
     let authority = settings.authority_url().map_err(Failure::settings)?;
     let trust = settings.trust_level().map_err(Failure::settings)?;
@@ -137,6 +137,9 @@ async fn examine(settings: &Settings) -> Result<Report, Failure> {
         return Ok(Report::new(used, findings));
     }
     findings.extend(store.examine(plan).await);
+    if let Some(serving) = serving {
+        findings.extend(serving.examine_takeover().await);
+    }
     match &authority {
         AuthorityUrl::None if has_its_schema(&findings) => {
             findings.extend(owner(store.as_ref(), &OwningAuthority::none()).await);

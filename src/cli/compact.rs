@@ -71,7 +71,8 @@ impl Compact {
             let compacted = if self.dry_run {
                 store.plan_compaction(age, bound.token).await?
             } else {
-                store.compact(age, bound.token, &progress).await?
+                let compacted = store.compact(age, bound.token, &progress).await;
+                compacted.map_err(|error| Failure::of_change(error, "fencepost floor"))?
             };
             Ok::<_, Failure>((compacted, bound))
         })??;

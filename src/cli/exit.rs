@@ -144,10 +144,25 @@ pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "{red}error:{plain} {}", output::printable(message));
 }
 
+impl Failure {
+    /// Of a change that can be made again. `look` is the command that shows whether it was made.
+    pub fn of_change(error: StoreError, look: &str) -> Self {
+        match error {
+            StoreError::Unknown(reason) => Self::Unavailable(format!(
+                "the outcome is unknown: {reason}; run `{look}` to see whether the change was made, and repeat \
+                 the command: only if it succeeds, the synchronous standbys have the change"
+            )),
+            known => known.into(),
+        }
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            StoreError::Unavailable(_) | StoreError::Unknown(_) => {
+                Self::Unavailable(error.to_string())
+            }
             _ => Self::Failed(error.to_string()),
         }
     }

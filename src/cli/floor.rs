@@ -115,7 +115,8 @@ impl Floor {
                 ));
             }
         };
-        let floor = store.raise_floor(to, authority == AuthorityUrl::Store).await?;
+        let raised = store.raise_floor(to, authority == AuthorityUrl::Store).await;
+        let floor = raised.map_err(|error| Failure::of_change(error, "fencepost floor"))?;
         self.output.object(&["floor", "before"], &json!({ "floor": floor, "before": before }))
     }
 

@@ -10,6 +10,12 @@ use self::escaped::EscapedStderr;
 use super::exit::Failure;
 use crate::{settings::LogFormat, store::postgres::notices};
 
+/// For commands that log nothing. The warnings of Postgres that a store needs are heard all the same.
+pub fn start_silently() {
+    // It fails only where there is a log already.
+    let _ = tracing_subscriber::registry().with(notices::layer()).try_init();
+}
+
 pub fn start(format: LogFormat, filter: &str) -> Result<(), Failure> {
     let filter =
         EnvFilter::try_new(filter).map_err(|error| Failure::settings(error.to_string()))?;

@@ -144,7 +144,7 @@ async fn serve(
         latest: Latest::default(),
         gate: access.gate.clone().filter(|_| access.admin_tls.is_some()),
         insecure: settings.access.insecure,
-        diagnosis: diagnosis(&settings),
+        diagnosis: diagnosis(&settings, &store),
     };
     let admin = admin::router(admin, api.clone());
     let api = Public::new(api, metrics);
@@ -193,9 +193,9 @@ async fn serve(
 }
 
 /// With the settings that the server was started with.
-fn diagnosis(settings: &Settings) -> Diagnosis {
-    let settings = settings.clone();
-    Diagnosis::new(move || check::diagnose(&settings))
+fn diagnosis(settings: &Settings, store: &Arc<dyn Store>) -> Diagnosis {
+    let (settings, store) = (settings.clone(), store.clone());
+    Diagnosis::new(move || check::diagnose(&settings, store.as_ref()))
 }
 
 /// The authority that the store must belong to.

@@ -5,6 +5,10 @@
 //! (That a read has shown the mark is not enough: its commit may still wait for a standby.) It need not wait
 //! for the writes, nor they for it. Whether a newer holder has come meanwhile is seen in what was read.
 //!
+//! Nor is it enough that a read has shown the value. If the wait of its commit was cancelled, every session sees it, and the
+//! standby lacks it. So where commits wait for a standby, a value is shown only if this process knows that
+//! it has been confirmed. Otherwise the read claims again: the store answers that only after a commit of its own.
+//!
 //! It says nothing of what its connection is used for: those who read under a token mostly write, too.
 
 use super::{Engine, EngineError, Reserve};
@@ -12,9 +16,21 @@ use crate::{
     fence::{self, Verdict},
     metrics::Begun,
     store::{Settled, StoreError, Unit},
-    token::Mark,
+    token::{Mark, Version},
     write::Write,
 };
+
+/// How often a large value may change while it is fetched and confirmed.
+const MOST_FETCHES: usize = 8;
+
+/// What a fenced read finds that has nothing to claim, as far as this process knows.
+enum Reread {
+    Settled(Settled),
+    /// Another server may have taken over, which lacks the last marks. They have to be claimed again.
+    Unclaimed,
+    /// The same, but a synchronous standby may lack what was read.
+    Unconfirmed(Settled),
+}
 
 impl Engine {
     /// What becomes of a fenced read that has nothing to claim. `None` if it may have, or is none.
@@ -24,7 +40,10 @@ impl Engine {
     ) -> Result<Option<Settled>, EngineError> {
         match unit.writes() {
             [claim] if unit.is_fenced_read() && self.is_claimed(claim) => {
-                self.reread(claim, None).await
+                match self.reread(claim, None).await? {
+                    Reread::Settled(settled) => Ok(Some(settled)),
+                    Reread::Unclaimed | Reread::Unconfirmed(_) => Ok(None),
+                }
             }
             _ => Ok(None),
         }
@@ -38,15 +57,34 @@ impl Engine {
     ) -> Result<Settled, EngineError> {
         let begun = Begun::now(unit);
         let claim = &unit.writes()[0];
-        let Some(settled) = self.reread(claim, Some(room)).await? else {
-            let lost = "the claim is gone: another server has taken over";
-            return Err(StoreError::Unavailable(lost.into()).into());
-        };
-        // The claim has been counted. That a newer holder has come since then has not.
-        if let Settled::Refused { .. } = settled {
-            self.metrics.writes.settled_by_store(begun, unit, &settled);
+        for _ in 0..MOST_FETCHES {
+            match self.reread(claim, Some(&mut *room)).await? {
+                Reread::Settled(settled) => {
+                    // The claim has been counted. That a newer holder has come since then has not.
+                    if let Settled::Refused { .. } = settled {
+                        self.metrics.writes.settled_by_store(begun, unit, &settled);
+                    }
+                    return Ok(settled);
+                }
+                Reread::Unclaimed => {
+                    let lost = "the claim is gone: another server has taken over";
+                    return Err(StoreError::Unavailable(lost.into()).into());
+                }
+                Reread::Unconfirmed(found) => {
+                    let claim = Unit::single(claim.clone()).from(unit.caller().clone());
+                    let begun = Begun::now(&claim);
+                    let confirmed = self.queue(claim, begun).await?;
+                    if let Settled::Refused { .. } = confirmed {
+                        return Ok(confirmed);
+                    }
+                    if state_of(&found) == state_of(&confirmed) {
+                        return Ok(found);
+                    }
+                }
+            }
         }
-        Ok(settled)
+        let changing = "the value changes faster than it can be read and confirmed";
+        Err(StoreError::Unavailable(changing.into()).into())
     }
 
     fn is_claimed(&self, claim: &Write) -> bool {
@@ -60,7 +98,7 @@ impl Engine {
         &self,
         claim: &Write,
         room: Option<&mut dyn Reserve>,
-    ) -> Result<Option<Settled>, EngineError> {
+    ) -> Result<Reread, EngineError> {
         let mut key = self.newest(claim.key.clone()).await?;
         if let Some(room) = room {
             key = self.fetch(&claim.key, key, room).await?;
@@ -73,12 +111,23 @@ impl Engine {
         // What is read is never below the floor, so that has been looked at.
         let judgement = fence::judge(claim, &key.standing, scope_mark, Mark::UNSEEN);
         if let Verdict::Refused(_) = judgement.verdict {
-            return Ok(Some(Settled::Refused { index: 0, judgement }));
+            return Ok(Reread::Settled(Settled::Refused { index: 0, judgement }));
         }
-        // Another server may have taken over, which lacks the last marks. They are to be claimed anew.
         if scope.iter().chain([&key]).any(|found| found.own < claim.token.get()) {
-            return Ok(None);
+            return Ok(Reread::Unclaimed);
         }
-        Ok(Some(Settled::Applied { judgements: vec![judgement], value: key.value }))
+        let is_confirmed = !key.has_standbys || self.marks.has_confirmed(&claim.key, &key.standing);
+        let found = Settled::Applied { judgements: vec![judgement], value: key.value };
+        Ok(if is_confirmed { Reread::Settled(found) } else { Reread::Unconfirmed(found) })
+    }
+}
+
+/// What tells one value of a key from another.
+fn state_of(applied: &Settled) -> Option<(Mark, Version)> {
+    match applied {
+        Settled::Applied { judgements, .. } => {
+            judgements.first().map(|judgement| (judgement.key.mark, judgement.key.version))
+        }
+        Settled::Refused { .. } => None,
     }
 }

@@ -49,6 +49,8 @@ struct LastValue {
     at: Mark,
     version: Version,
     present: bool,
+    /// Whether it is known to be committed, on the synchronous standbys too. As [`Known::confirmed`].
+    confirmed: bool,
 }
 
 impl Known {
@@ -103,6 +105,14 @@ impl Marks {
     /// Whether a holder with `token`, or a newer one, is known to have been seen on this key, whatever server takes over.
     pub fn has_reached(&self, key: &Key, token: Token) -> bool {
         self.known.get(key).is_some_and(|known| known.confirmed >= token.get())
+    }
+
+    /// Whether what a read has found is known to be committed, whatever server takes over. A version is given once
+    /// under one token, so this is the value that was confirmed.
+    pub fn has_confirmed(&self, key: &Key, found: &Standing) -> bool {
+        let Standing { mark, version, present, .. } = *found;
+        let confirmed = LastValue { at: mark, version, present, confirmed: true };
+        self.known.get(key).is_some_and(|known| known.value == Some(confirmed))
     }
 
     /// The highest token that this process has seen a holder with. Nobody issues those from 2^62 on,
@@ -162,7 +172,7 @@ impl Marks {
 
     fn raise(&self, key: &Key, standing: &Standing, own: i64, confirmed: i64) -> bool {
         let Standing { mark, version, present, .. } = *standing;
-        let value = LastValue { at: mark, version, present };
+        let value = LastValue { at: mark, version, present, confirmed: confirmed > 0 };
         self.raise_to(key, Known { mark, own, confirmed, value: Some(value) })
     }
 
@@ -225,6 +235,30 @@ mod tests {
         learn(&marks, "k", 7);
         learn(&marks, "k", 5);
         assert!(marks.refuse(&claim("k", 6)).is_some());
+    }
+
+    #[test]
+    fn only_what_a_store_has_confirmed_is_confirmed() {
+        let marks = Marks::new(ByteSize::mib(1));
+        let key = Key::new("k").unwrap();
+        let standing = |token, version| Standing {
+            mark: Mark { token, seq: 0 },
+            version: Version::from_stored(version),
+            present: true,
+            ..Standing::default()
+        };
+        let (first, second) = (standing(7, 1), standing(7, 2));
+        marks.raise(&key, &first, 7, 7);
+        assert!(marks.has_confirmed(&key, &first) && !marks.has_confirmed(&key, &second));
+        // A read sees what the standby lacks.
+        marks.raise(&key, &second, 7, 0);
+        assert!(!marks.has_confirmed(&key, &second));
+        marks.raise(&key, &second, 7, 7);
+        assert!(marks.has_confirmed(&key, &second) && !marks.has_confirmed(&key, &first));
+        // Compacted meanwhile, and begun again at the first version.
+        assert!(!marks.has_confirmed(&key, &standing(9, 2)));
+        marks.raise(&key, &second, 7, 0);
+        assert!(marks.has_confirmed(&key, &second), "a read that comes late takes nothing back");
     }
 
     #[test]
@@ -305,7 +339,7 @@ mod tests {
         let marks = Marks::new(ByteSize::mib(1));
         let read = |name: &str, token, own| {
             let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-            let snapshot = Snapshot { standing, own, value: None, size: 0 };
+            let snapshot = Snapshot { standing, own, value: None, size: 0, has_standbys: false };
             marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
         };
         read("absent", 9, 0);
@@ -325,7 +359,8 @@ mod tests {
         let marks = Marks::new(ByteSize::mib(1));
         let read = |name: &str, token| {
             let standing = Standing { mark: Mark { token, seq: 0 }, ..Standing::default() };
-            let snapshot = Snapshot { standing, own: token, value: None, size: 0 };
+            let snapshot =
+                Snapshot { standing, own: token, value: None, size: 0, has_standbys: false };
             marks.learn_from_read(&Key::new(name).unwrap(), &snapshot);
         };
         read("nothing", 0);

@@ -59,7 +59,7 @@ use self::{
     lock_table::PostgresLockTable,
     memory::PostgresMemory,
     server_identity::LOOK_INTERVAL,
-    session::{PING_DEADLINE, PostgresSession, surely, within},
+    session::{DEADLINE, PING_DEADLINE, PostgresSession, surely, within},
 };
 use super::{
     Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, OwningAuthority, Plan,
@@ -262,12 +262,16 @@ impl Store for PostgresStore {
         examination::examine(&self.connector, plan).await
     }
 
+    async fn examine_takeover(&self) -> Option<Finding> {
+        examination::examine_takeover(&self.connector).await
+    }
+
     async fn tokens(&self) -> Result<Tokens, StoreError> {
         tokens::tokens(&mut self.connector.connect_unidentified().await?).await
     }
 
     async fn owning_authority(&self) -> Result<Option<OwningAuthority>, StoreError> {
-        owning_authority::read(&mut self.connector.connect_unidentified().await?).await
+        owning_authority::read(&mut self.connector.connect_to_ask().await?).await
     }
 
     async fn claim_authority(
@@ -283,6 +287,11 @@ impl Store for PostgresStore {
         seen: Option<&Sighting>,
     ) -> Result<i64, StoreError> {
         owning_authority::move_to(&mut self.connector.connect().await?, to, seen).await
+    }
+
+    async fn wait_for_standbys(&self) -> Result<(), StoreError> {
+        let mut connection = self.connector.connect().await?;
+        within(DEADLINE, connection.wait_for_standbys()).await
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {

@@ -3,7 +3,11 @@
 //! If such a wait is cancelled, Postgres reports success all the same, with a warning; from then on every session sees
 //! the commit, and the standby still lacks it.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    pin::pin,
+    process::{Command, Output},
+};
 
 use reqwest::RequestBuilder;
 use serde_json::json;
@@ -30,12 +34,17 @@ async fn serve(url: &str, flags: &[&str]) -> Fencepost {
 /// Sends it, and cancels the wait of its commit for the standby. It must wait for that.
 async fn cancelled(pair: &Pair, request: RequestBuilder) -> Answer {
     let mut asked = tokio::spawn(answer(request));
+    let mut cancelling = pin!(pair.cancel_a_wait());
     tokio::select! {
         answered = &mut asked => {
             let answered = answered.expect("an answer");
-            panic!("answered {} without a wait: {}", answered.status, answered.text());
+            let (status, text) = (answered.status, answered.text());
+            assert_eq!(status / 100, 5, "answered {status} without a wait: {text}");
+            // It was faster than Postgres's answer to the cancellation, which comes.
+            cancelling.await;
+            answered
         }
-        () = pair.cancel_a_wait() => asked.await.expect("an answer"),
+        () = &mut cancelling => asked.await.expect("an answer"),
     }
 }
 
@@ -248,6 +257,91 @@ async fn a_fenced_read_at_a_mark_that_is_there_waits_for_the_standby() {
     }
 }
 
+/// A write of the holder, cut short in its wait. Every session sees its value, and the standby lacks it.
+async fn a_fenced_read_shows_only_what_the_standby_has(
+    pair: &Pair,
+    server: &Fencepost,
+    token: i64,
+) {
+    let client = server.client();
+    // Small enough to come with a claim, and too large for that.
+    for (key, bytes) in [("small", 10), ("large", 200_000)] {
+        let write = |letter: &str| client.put(key, token, "").body(letter.repeat(bytes));
+        let fenced = || client.read(key).header("X-Fencing-Token", token);
+        let shows = |read: &Answer, letter: &str| {
+            assert_eq!((read.status, read.text() == letter.repeat(bytes)), (200, true), "{key}");
+        };
+        assert_eq!(answer(write("a")).await.status, 201);
+        shows(&answer(fenced()).await, "a");
+        pair.replication.set(Weather::Cut);
+        // That is known to be there.
+        shows(&answer(fenced()).await, "a");
+        is_unknown(pair, write("b")).await;
+        is_unknown(pair, fenced()).await;
+        shows(&answer(client.read(key)).await, "b");
+        is_unknown(pair, fenced()).await;
+        pair.replication.set(Weather::Fair);
+        shows(&answer(fenced()).await, "b");
+        pair.replication.set(Weather::Cut);
+        shows(&answer(fenced()).await, "b");
+        pair.replication.set(Weather::Fair);
+    }
+}
+
+#[tokio::test]
+async fn a_fenced_read_shows_no_value_that_the_standby_lacks() {
+    let pair = Pair::start().await.synchronously().await;
+    let server = serve(migrated(&pair).await, &["--authority", "store"]).await;
+    let granted = answer(server.client().acquire("lock", &json!({ "ttl_ms": 60_000 }))).await;
+    let token = granted.json()["token"].as_i64().expect("a token");
+    a_fenced_read_shows_only_what_the_standby_has(&pair, &server, token).await;
+}
+
+#[tokio::test]
+async fn a_fenced_read_shows_no_value_that_the_standby_lacks_without_authority() {
+    let pair = Pair::start().await.synchronously().await;
+    let server = serve(migrated(&pair).await, &NO_AUTHORITY).await;
+    a_fenced_read_shows_only_what_the_standby_has(&pair, &server, 7).await;
+}
+
+#[tokio::test]
+async fn a_fenced_read_shows_no_value_that_the_standby_lacks_behind_a_pooler() {
+    let pair = Pair::start().await.synchronously().await;
+    let direct = migrated(&pair).await;
+    let pgbouncer = Pgbouncer::before_port(pair.way.port(), 4, "").await;
+    let server = serve(&pgbouncer.url(direct), &NO_AUTHORITY).await;
+    a_fenced_read_shows_only_what_the_standby_has(&pair, &server, 7).await;
+}
+
+/// Many that read together: one statement looks at all of their keys.
+#[tokio::test]
+async fn fenced_reads_that_come_together_show_no_value_that_the_standby_lacks() {
+    let pair = Pair::start().await.synchronously().await;
+    let server = serve(migrated(&pair).await, &NO_AUTHORITY).await;
+    let client = server.client();
+    for key in ["a", "b"] {
+        assert_eq!(answer(client.put(key, 7, "old")).await.status, 201);
+    }
+    pair.replication.set(Weather::Cut);
+    for key in ["a", "b"] {
+        is_unknown(&pair, client.put(key, 7, "new")).await;
+    }
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        for key in ["a", "b"] {
+            asked.spawn(answer(client.read(key).header("X-Fencing-Token", 7)));
+        }
+    }
+    pair.cancel_a_wait().await;
+    let shown = asked.try_join_next();
+    assert!(shown.is_none_or(|read| read.expect("an answer").status == 504));
+    pair.replication.set(Weather::Fair);
+    while let Some(read) = asked.join_next().await {
+        let read = read.expect("an answer");
+        assert!(read.status == 504 || read.text() == "new", "{} {}", read.status, read.text());
+    }
+}
+
 /// Many that come together are confirmed together.
 #[tokio::test]
 async fn repeated_claims_that_come_together_wait_for_the_standby() {
@@ -288,4 +382,83 @@ async fn answers_are_confirmed_where_logical_messages_are_denied() {
     is_unknown(&pair, server.client().claim("key", 5)).await;
     pair.replication.set(Weather::Fair);
     assert_eq!(answer(server.client().claim("key", 5)).await.status, 200);
+}
+
+async fn run_beside(arguments: Vec<String>) -> Output {
+    // The proxies that it goes through live on this very thread.
+    let running = tokio::task::spawn_blocking(move || {
+        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    running.await.expect("a thread")
+}
+
+fn command(line: &str, url: &str) -> Vec<String> {
+    line.split(' ').chain(["--store", url]).map(str::to_owned).collect()
+}
+
+/// A command whose every commit is cut short in its wait for the standby.
+async fn run_cut_short(pair: &Pair, line: &str) -> Output {
+    let mut running = tokio::spawn(run_beside(command(line, &pair.url)));
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended.expect("a thread"),
+            () = pair.cancel_a_wait() => {}
+        }
+    }
+}
+
+#[track_caller]
+fn says_that_the_outcome_is_unknown(ended: &Output) {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("the outcome is unknown"), "{said}");
+    assert_eq!(ended.status.code(), Some(69), "{said}");
+}
+
+/// A store that has served without an authority, and has a mark that may be collected.
+async fn with_an_old_mark(pair: &Pair) {
+    let server = serve(migrated(pair).await, &NO_AUTHORITY).await;
+    assert_eq!(answer(server.client().put("old", 1, "value")).await.status, 201);
+    assert_eq!(answer(server.client().delete("old", 1)).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_command_that_changes_only_the_primary_fails() {
+    let pair = Pair::start().await.synchronously().await;
+    with_an_old_mark(&pair).await;
+    pair.replication.set(Weather::Cut);
+    let commands = [
+        "compact --older-than 0s --below 10 --authority none",
+        "floor raise 100 --authority none",
+        "authority move --to store --yes",
+    ];
+    for line in commands {
+        says_that_the_outcome_is_unknown(&run_cut_short(&pair, line).await);
+    }
+    // Whoever repeats them is told no more.
+    for line in &commands[1..] {
+        let line = line.replace("none", "store");
+        says_that_the_outcome_is_unknown(&run_cut_short(&pair, &line).await);
+    }
+    pair.replication.set(Weather::Fair);
+    for line in &commands[1..] {
+        let ended = run_beside(command(&line.replace("none", "store"), &pair.url)).await;
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_command_does_not_wait_for_the_standby_for_ever() {
+    let pair = Pair::start().await.synchronously().await;
+    with_an_old_mark(&pair).await;
+    pair.replication.set(Weather::Cut);
+    let raise = || run_beside(command("floor raise 100 --authority none", &pair.url));
+    let ended = raise().await;
+    says_that_the_outcome_is_unknown(&ended);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("standby") && said.contains("fencepost floor"), "{said}");
+    pair.replication.set(Weather::Fair);
+    let ended = raise().await;
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    pair.wait_until_replicated().await;
+    assert_eq!(pair.floor().await, 100);
 }

@@ -16,7 +16,7 @@ use crate::harness::{
     PATIENCE,
     chaos_proxy::{ChaosProxy, Weather},
     etcd, eventually,
-    fencepost::Fencepost,
+    fencepost::{Fencepost, run},
     http::{Answer, Client, answer},
     postgres::{self, Postgres, execute, fetch, lock_row, somebody_waits},
 };
@@ -206,6 +206,64 @@ async fn nothing_comes_from_a_deposed_primary_with_tokens_from_the_store() {
 #[tokio::test]
 async fn nothing_comes_from_a_deposed_primary_with_tokens_from_etcd() {
     nothing_comes_from_a_deposed_primary(&etcd::url_of_shared().await).await;
+}
+
+/// What a running server finds out about itself.
+async fn self_examination(server: &Fencepost) -> String {
+    let url = format!("http://{}", server.admin);
+    // The proxies that it goes through live on this very thread.
+    let asked = tokio::task::spawn_blocking(move || run(&["check", "--url", &url, "-o", "json"]));
+    String::from_utf8_lossy(&asked.await.expect("a thread").stdout).into_owned()
+}
+
+#[tokio::test]
+async fn check_says_that_a_running_server_refuses_its_store() {
+    const REFUSED: &str = "another has taken over from";
+    let servers = Servers::start(1).await;
+    let server = Fencepost::start(&servers.url, &["--authority", "store"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    let token = acquire(&client, "lock").await;
+    assert_eq!(answer(client.put("key", token, "old")).await.status, 201);
+    servers.wait_until_replicated().await;
+    servers.standbys[0].promote().await;
+    servers.way.lead_new_to(servers.standbys[0].port());
+    write_until_refused(&client, token).await;
+    let report = self_examination(&server).await;
+    assert!(report.contains("it can be written to") && !report.contains(REFUSED), "{report}");
+
+    servers.way.retarget(servers.primary.port());
+    let refused = answer(client.read("key")).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    let report = self_examination(&server).await;
+    assert!(report.contains(REFUSED) && report.contains("floor raise TOKEN"), "{report}");
+}
+
+/// Without an authority, a server looks now and then whether its store was moved to one.
+#[tokio::test]
+async fn the_record_of_a_deposed_primary_is_not_believed() {
+    let servers = Servers::start(1).await;
+    let server = Fencepost::start(&servers.url, &["--authority", "none"]);
+    server.wait_until_ready().await;
+    let client = server.client();
+    assert_eq!(answer(client.put("key", 1, "old")).await.status, 201);
+    servers.wait_until_replicated().await;
+    servers.standbys[0].promote().await;
+    servers.way.lead_new_to(servers.standbys[0].port());
+    let on_standby = servers.on_standby(0);
+    let moving = ["authority", "move", "--to", "store", "--yes", "--store", &on_standby];
+    let moved = run(&moving);
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    let is_refused = || async {
+        let read = answer(client.read("key")).await;
+        read.status == 503 && read.problem() == "authority-mismatch"
+    };
+    eventually("the move is noticed", is_refused).await;
+
+    servers.way.retarget(servers.primary.port());
+    let links = servers.way.links();
+    eventually("it has looked again", || async { servers.way.links() >= links + 4 }).await;
+    assert!(is_refused().await, "the old record says that it may serve");
 }
 
 /// It rests while the other takes over. Its first request is not for the old one.

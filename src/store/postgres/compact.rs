@@ -88,7 +88,7 @@ async fn compact_now(
             .fetch_one(connection.raw())
             .await
             .map_err(not_applied)?;
-        connection.commit().await?;
+        connection.commit_in_time().await?;
         let dropped: i64 = row.try_get("dropped").map_err(not_applied)?;
         compacted.dropped += dropped.unsigned_abs();
         progress(&compacted);

@@ -22,6 +22,7 @@ use sqlx::{
 use super::{
     notices,
     server_identity::{KnownServers, OpenedOn, ServerIdentity, deposed, unknown_since_deposed},
+    session::DEADLINE,
     succession::{IDENTIFY, identified},
 };
 use crate::{
@@ -199,7 +200,29 @@ impl Connector {
 
     /// For questions about a database that may have no schema yet. Nothing is served by it.
     pub async fn connect_unidentified(&self) -> Result<Connection, StoreError> {
-        in_time(self.connect_either_way(Patience::Long, Plans::ByValues)).await
+        in_time(self.connect_unidentified_now()).await
+    }
+
+    async fn connect_unidentified_now(&self) -> Result<Connection, StoreError> {
+        self.connect_either_way(Patience::Long, Plans::ByValues).await
+    }
+
+    /// The same, unless this process has used the database before: then the server must be one that it would use.
+    pub async fn connect_to_ask(&self) -> Result<Connection, StoreError> {
+        if self.servers.are_known() {
+            self.connect().await
+        } else {
+            self.connect_unidentified().await
+        }
+    }
+
+    /// Why a server that a new connection reaches would not be used. Another one may have taken over from it.
+    pub async fn why_refused(&self) -> Option<StoreError> {
+        let identity = in_time(async {
+            let mut connection = self.connect_unidentified_now().await?;
+            Ok(connection.ask_identity().await?.0)
+        });
+        self.servers.why_refused(&identity.await.ok()?)
     }
 
     pub fn servers(&self) -> &KnownServers {
@@ -497,6 +520,14 @@ impl Connection {
         self.check_server()?;
         sqlx::raw_sql("COMMIT").execute(&mut self.inner).await.map_err(maybe_applied)?;
         Ok(())
+    }
+
+    /// The same, for a command. A commit that waits for a standby waits for as long as that is down.
+    pub async fn commit_in_time(&mut self) -> Result<(), StoreError> {
+        let late = "Postgres did not answer the COMMIT in time; a synchronous standby may be down";
+        tokio::time::timeout(DEADLINE, self.commit())
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unknown(late.into())))
     }
 
     /// Ends what `begin_if_pooled` began. A transaction that failed is rolled back, or the

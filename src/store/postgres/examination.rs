@@ -96,6 +96,13 @@ pub async fn examine(connector: &Connector, plan: Plan) -> Vec<Finding> {
     findings
 }
 
+/// For a process that serves from this database: `serve` would refuse the server, whatever else is good.
+pub async fn examine_takeover(connector: &Connector) -> Option<Finding> {
+    let refused = connector.why_refused().await?;
+    let hint = "see that --store leads to the server that has taken over, and to no other";
+    Some(Finding::bad(Subject::Primary, refused.to_string(), hint))
+}
+
 fn cannot_connect(error: &StoreError) -> Finding {
     match error {
         StoreError::Unavailable(reason) => Finding::away(

@@ -6,7 +6,7 @@
 use sqlx::Row;
 
 use super::{
-    connection::{Connection, maybe_applied, not_applied},
+    connection::{Connection, not_applied},
     notices,
 };
 use crate::store::{FloorState, HeldToken, Reading, StoreError};
@@ -103,9 +103,9 @@ pub(super) async fn raise_under_lock(
             .persistent(connection.keeps_statements())
             .execute(connection.raw())
             .await
-            .map_err(maybe_applied)?;
+            .map_err(not_applied)?;
     }
-    connection.commit().await?;
+    connection.commit_in_time().await?;
     Ok(floor)
 }
 

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    connection::{Connection, maybe_applied, not_applied},
+    connection::{Connection, not_applied},
+    notices,
     session::{DEADLINE, surely, within},
 };
 use crate::store::{
@@ -35,7 +36,8 @@ pub async fn read(connection: &mut Connection) -> Result<Option<OwningAuthority>
         connection.end_if_pooled(&row).await?;
         row?.as_ref().map(owning_authority).transpose().map_err(not_applied)
     });
-    read.await.map_err(surely)
+    let read = read.await.map_err(surely);
+    connection.unless_deposed(read)
 }
 
 /// Returns what is recorded now. Claiming again changes nothing, so an unknown outcome does no harm.
@@ -56,7 +58,8 @@ pub async fn claim(
         connection.end_if_pooled(&row).await?;
         owning_authority(&row?).map_err(not_applied)
     });
-    claim.await.map_err(surely)
+    let (claimed, warned) = notices::listening(claim).await;
+    connection.unless_only_here(claimed, warned).await.map_err(surely)
 }
 
 pub async fn move_to(
@@ -65,8 +68,8 @@ pub async fn move_to(
     seen: Option<&Sighting>,
 ) -> Result<i64, StoreError> {
     debug_assert!(to.kind != NONE || seen.is_none(), "nothing is seen of tokens from elsewhere");
-    within(MOVE_DEADLINE, async {
-        connection.begin_if_pooled().await?;
+    let moving = within(MOVE_DEADLINE, async {
+        connection.begin().await?;
         let floor = sqlx::query_scalar(MOVE)
             .bind(&to.kind)
             .bind(&to.identity)
@@ -76,9 +79,10 @@ pub async fn move_to(
             .persistent(connection.keeps_statements())
             .fetch_one(connection.raw())
             .await
-            .map_err(maybe_applied);
-        connection.end_if_pooled(&floor).await?;
-        floor
-    })
-    .await
+            .map_err(not_applied)?;
+        connection.commit_in_time().await?;
+        Ok(floor)
+    });
+    let (moved, warned) = notices::listening(moving).await;
+    connection.unless_only_here(moved, warned).await
 }

@@ -22,11 +22,13 @@ SELECT r.key, r.token, r.seq, r.version, r.created, r.digest, r.value IS NOT NUL
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = $1";
 
 /// $1 keys, $2 as above. The floor comes with every row, and also if there is none.
-/// What only the fence asks for is left out: every column costs, in each of many rows.
+/// What only the fence asks for is left out: every column costs, in each of many rows. Whether there are standbys
+/// is asked once for all of them.
 const READ_TOGETHER: &str = "
 SELECT r.key, f.token AS floor, r.token, r.seq, r.version, r.content_type,
        CASE WHEN octet_length(r.value) <= $2 THEN r.value END AS value,
-       octet_length(r.value) AS size
+       octet_length(r.value) AS size,
+       (SELECT current_setting('synchronous_standby_names') <> '') AS has_standbys
 FROM fencepost.floor AS f LEFT JOIN fencepost.resources AS r ON r.key = ANY($1)";
 
 impl PostgresSession {
@@ -45,11 +47,11 @@ impl PostgresSession {
         self.connection.begin_if_pooled().await?;
         let found = self.find(key, bound(most)).await;
         self.connection.end_if_pooled(&found).await?;
-        let Found { standing, floor, value, size, .. } = found?;
+        let Found { standing, floor, value, size, has_standbys } = found?;
         if size > INLINE_BYTES {
             self.connection.shrink();
         }
-        Ok(snapshot(standing, floor, value, size))
+        Ok(snapshot(standing, floor, value, size, has_standbys))
     }
 
     pub(super) async fn read_together_now(
@@ -68,15 +70,18 @@ impl PostgresSession {
             .map_err(not_applied);
         self.connection.end_if_pooled(&rows).await?;
         let rows = rows?;
-        let mut floor = None;
+        let mut beside = None;
         // They come in any order, though mostly in this one.
         let mut by_key = Vec::with_capacity(rows.len());
         for row in Columns::of(&rows) {
             let (name, below) = shared(row).map_err(not_applied)?;
-            floor = Some(below);
+            if beside.is_none() {
+                beside = Some((below, row.get(8).map_err(not_applied)?));
+            }
             by_key.extend(name.map(|name| (name, row)));
         }
-        let floor = floor.ok_or_else(|| StoreError::Unfit("the floor is gone".into()))?;
+        let (floor, has_standbys) =
+            beside.ok_or_else(|| StoreError::Unfit("the floor is gone".into()))?;
         by_key.sort_unstable_by_key(|(name, _)| *name);
         let mut snapshots = Vec::with_capacity(keys.len());
         for key in keys {
@@ -85,7 +90,7 @@ impl PostgresSession {
                 Ok(place) => seen(by_key[place].1).map_err(not_applied)?,
                 Err(_) => (Standing::default(), None, 0),
             };
-            snapshots.push(snapshot(standing, floor, value, size));
+            snapshots.push(snapshot(standing, floor, value, size, has_standbys));
         }
         Ok(snapshots)
     }
@@ -114,8 +119,14 @@ fn seen(row: Columns<'_>) -> Result<(Standing, Option<Value>, u64), sqlx::Error>
     Ok((standing, value_of_parts(row.get(6)?, content_type), size_of(row.get(7)?)))
 }
 
-fn snapshot(mut standing: Standing, floor: Mark, value: Option<Value>, size: u64) -> Snapshot {
+fn snapshot(
+    mut standing: Standing,
+    floor: Mark,
+    value: Option<Value>,
+    size: u64,
+    has_standbys: bool,
+) -> Snapshot {
     let own = standing.mark.token;
     standing.mark = standing.mark.max(floor);
-    Snapshot { standing, own, value, size }
+    Snapshot { standing, own, value, size, has_standbys }
 }

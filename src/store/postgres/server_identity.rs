@@ -8,7 +8,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -84,6 +84,19 @@ impl ServerIdentity {
     }
 }
 
+impl Servers {
+    fn why_refused(&self, reached: &ServerIdentity) -> Option<StoreError> {
+        let current = self.current.as_ref()?;
+        if current == reached {
+            return None;
+        }
+        let mut known = std::iter::once(current).chain(&self.left);
+        let newer = known.find(|known| reached.is_older_than(known));
+        let newer = newer.or_else(|| self.left.contains(reached).then_some(current))?;
+        Some(refused(reached, newer))
+    }
+}
+
 impl Default for KnownServers {
     fn default() -> Self {
         Self {
@@ -99,30 +112,39 @@ impl Default for KnownServers {
 impl KnownServers {
     /// For a connection that has reached this server. If it is a newer one, all others are left for it.
     pub fn admit(self: &Arc<Self>, reached: &ServerIdentity) -> Result<OpenedOn, StoreError> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.lock();
+        if let Some(refused) = servers.why_refused(reached) {
+            return Err(refused);
+        }
         let Servers { current, left } = &mut *servers;
-        if current.as_ref() != Some(reached) {
-            let newer =
-                current.iter().chain(left.iter()).find(|known| reached.is_older_than(known));
-            if let Some(newer) = newer {
-                return Err(refused(reached, newer));
-            }
-            if let (true, Some(current)) = (left.contains(reached), current.as_ref()) {
-                return Err(refused(reached, current));
-            }
-            if let Some(deposed) = current.replace(reached.clone()) {
-                tracing::warn!(
-                    before = deposed.as_str(),
-                    here = reached.as_str(),
-                    "another database server has taken over; sessions on the old one are given up"
-                );
-                left.push(deposed);
-                let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-                self.changed.send_replace(generation);
-            }
+        if current.as_ref() != Some(reached)
+            && let Some(deposed) = current.replace(reached.clone())
+        {
+            tracing::warn!(
+                before = deposed.as_str(),
+                here = reached.as_str(),
+                "another database server has taken over; sessions on the old one are given up"
+            );
+            left.push(deposed);
+            let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+            self.changed.send_replace(generation);
         }
         let generation = self.generation.load(Ordering::Acquire);
         Ok(OpenedOn { servers: self.clone(), generation })
+    }
+
+    /// What [`Self::admit`] would say, without leaving any server.
+    pub fn why_refused(&self, reached: &ServerIdentity) -> Option<StoreError> {
+        self.lock().why_refused(reached)
+    }
+
+    /// Whether this process has used a server.
+    pub fn are_known(&self) -> bool {
+        self.lock().current.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Servers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a connection was used since this was last asked.
@@ -188,7 +210,8 @@ pub fn settled_by_deposed(settled: Result<Settled, StoreError>) -> Result<Settle
 fn refused(reached: &ServerIdentity, newer: &ServerIdentity) -> StoreError {
     StoreError::Unfit(format!(
         "this Postgres ({}) is one that another has taken over from ({}); stop the old server and lead \
-         --store to the new one, or restart fencepost if the old one is to be used again",
+         --store to the new one. If the old one is to be used again, first raise its floor above every token that \
+         the newer servers issued (`fencepost floor raise TOKEN`), then restart fencepost",
         reached.as_str(),
         newer.as_str()
     ))
@@ -222,6 +245,9 @@ mod tests {
         known.admit(&server("7/0000000A/5/b")).unwrap();
         assert!(refused("7/00000009/5/c"), "timelines are hexadecimal");
         assert!(refused("7/00000001/5/a"));
+        assert!(known.why_refused(&server("7/00000001/5/a")).is_some());
+        assert!(known.why_refused(&server("7/0000000B/5/c")).is_none(), "it would be the next");
+        assert!(known.why_refused(&server("7/0000000A/5/b")).is_none(), "and was only asked about");
         // Another standby that was promoted to the same timeline.
         known.admit(&server("7/0000000A/5/d")).unwrap();
         assert!(refused("7/0000000A/5/b"));

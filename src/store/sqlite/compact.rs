@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, Row, SqliteConnection};
 
-use super::session::not_committed;
+use super::session::{not_applied, not_committed};
 use crate::store::{Compacted, StoreError};
 
 /// Rows dropped per transaction, so that writers are never kept waiting for long.
@@ -43,11 +43,11 @@ pub async fn compact(
         .bind(planned.floor)
         .execute(&mut *connection)
         .await
-        .map_err(StoreError::unavailable)?;
+        .map_err(not_applied)?;
     let floor: i64 = sqlx::query_scalar("SELECT token FROM floor")
         .fetch_one(&mut *connection)
         .await
-        .map_err(StoreError::unavailable)?;
+        .map_err(not_applied)?;
 
     let mut compacted = Compacted { floor, dropped: 0, kept: planned.kept };
     let mut last = String::new();
@@ -70,12 +70,11 @@ pub async fn plan(
         .bind(bound)
         .fetch_one(connection)
         .await
-        .map_err(StoreError::unavailable)?;
-    let count = |name: &str| {
-        row.try_get::<i64, _>(name).map(i64::unsigned_abs).map_err(StoreError::unavailable)
-    };
+        .map_err(not_applied)?;
+    let count =
+        |name: &str| row.try_get::<i64, _>(name).map(i64::unsigned_abs).map_err(not_applied);
     Ok(Compacted {
-        floor: row.try_get("floor").map_err(StoreError::unavailable)?,
+        floor: row.try_get("floor").map_err(not_applied)?,
         dropped: count("dropped")?,
         kept: count("kept")?,
     })
@@ -103,9 +102,8 @@ async fn drop_some(
     .bind(CHUNK)
     .fetch_all(&mut *connection)
     .await
-    .map_err(StoreError::unavailable)?;
-    let mut transaction =
-        connection.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::unavailable)?;
+    .map_err(not_applied)?;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
     for key in &keys {
         // Somebody may have written it since.
         let dropped =
@@ -114,7 +112,7 @@ async fn drop_some(
                 .bind(compacted.floor)
                 .execute(&mut *transaction)
                 .await
-                .map_err(StoreError::unavailable)?;
+                .map_err(not_applied)?;
         compacted.dropped += dropped.rows_affected();
     }
     transaction.commit().await.map_err(not_committed)?;

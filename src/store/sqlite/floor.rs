@@ -5,6 +5,7 @@
 
 use sqlx::{Connection, Row, SqliteConnection};
 
+use super::session::{not_applied, not_committed};
 use crate::store::{FloorState, HeldToken, StoreError};
 
 /// A row counts for a minute after its lease has ended, as in Postgres.
@@ -22,17 +23,15 @@ WHERE token < (SELECT token FROM floor)
   AND expires_at > (julianday('now') - 2440587.5) * 86400000.0";
 
 pub async fn state(connection: &mut SqliteConnection) -> Result<FloorState, StoreError> {
-    let row = sqlx::raw_sql(STATE).fetch_one(connection).await.map_err(StoreError::unavailable)?;
-    let held: Option<i64> = row.try_get("held").map_err(StoreError::unavailable)?;
+    let row = sqlx::raw_sql(STATE).fetch_one(connection).await.map_err(not_applied)?;
+    let held: Option<i64> = row.try_get("held").map_err(not_applied)?;
     let lowest_held = match held {
-        Some(token) => {
-            Some(HeldToken { token, lock: row.try_get("lock").map_err(StoreError::unavailable)? })
-        }
+        Some(token) => Some(HeldToken { token, lock: row.try_get("lock").map_err(not_applied)? }),
         None => None,
     };
     Ok(FloorState {
-        floor: row.try_get("floor").map_err(StoreError::unavailable)?,
-        issued: row.try_get("issued").map_err(StoreError::unavailable)?,
+        floor: row.try_get("floor").map_err(not_applied)?,
+        issued: row.try_get("issued").map_err(not_applied)?,
         lowest_held,
     })
 }
@@ -42,24 +41,23 @@ pub async fn raise(
     to: i64,
     issues: bool,
 ) -> Result<i64, StoreError> {
-    let mut transaction =
-        connection.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::unavailable)?;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
     sqlx::query("UPDATE floor SET token = max(token, ?1)")
         .bind(to)
         .execute(&mut *transaction)
         .await
-        .map_err(StoreError::unavailable)?;
+        .map_err(not_applied)?;
     if issues {
         sqlx::raw_sql("UPDATE tokens SET issued = max(issued, (SELECT token FROM floor))")
             .execute(&mut *transaction)
             .await
-            .map_err(StoreError::unavailable)?;
+            .map_err(not_applied)?;
     }
-    sqlx::raw_sql(END_LOCKS).execute(&mut *transaction).await.map_err(StoreError::unavailable)?;
+    sqlx::raw_sql(END_LOCKS).execute(&mut *transaction).await.map_err(not_applied)?;
     let floor = sqlx::query_scalar("SELECT token FROM floor")
         .fetch_one(&mut *transaction)
         .await
-        .map_err(StoreError::unavailable)?;
-    transaction.commit().await.map_err(StoreError::unknown)?;
+        .map_err(not_applied)?;
+    transaction.commit().await.map_err(not_committed)?;
     Ok(floor)
 }

@@ -129,7 +129,7 @@ impl Session for SqliteSession {
         standing.mark = standing.mark.max(floor);
         let size: Option<i64> = row.try_get("size").map_err(not_applied)?;
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
-        Ok(Snapshot { standing, own, value, size })
+        Ok(Snapshot { standing, own, value, size, has_standbys: false })
     }
 
     async fn read_together(

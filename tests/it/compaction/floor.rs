@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::command;
 use crate::harness::{
@@ -11,7 +12,7 @@ use crate::harness::{
     fencepost::Fencepost,
     http::{Answer, answer},
     locks::millis,
-    store::on_each_store,
+    store::{TestStore, on_each_store},
 };
 
 const LONG: Duration = Duration::from_mins(5);
@@ -157,4 +158,19 @@ on_each_store! {
             .await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_busy_file_is_named_as_the_reason() {
+    let store = TestStore::sqlite();
+    drop(store.open().await);
+    let path = store.url.trim_start_matches("sqlite:");
+    let mut other: SqliteConnection =
+        SqliteConnectOptions::new().filename(path).connect().await.expect("it can be opened");
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.expect("nobody else writes");
+    let raise = ["floor", "raise", "41000", "--authority", "none"];
+    let (code, reason) = command(&store, &raise).await.expect_err("another program writes");
+    assert_eq!((code, reason.contains("kept its lock for too long")), (1, true), "{reason}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("it was begun");
+    command(&store, &raise).await.expect("it rises");
 }

@@ -98,7 +98,7 @@ impl Model {
         let own = standing.mark.token;
         standing.mark = standing.mark.max(self.floor_mark());
         let size = value.as_ref().map_or(0, |value| value.body.len() as u64);
-        Snapshot { standing, own, value, size }
+        Snapshot { standing, own, value, size, has_standbys: false }
     }
 
     pub fn list(&self) -> Vec<Listed> {
