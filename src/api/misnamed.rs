@@ -27,10 +27,10 @@ const MISTAKES: usize = 2;
 pub fn is_misnamed(name: &str) -> bool {
     let bytes = name.as_bytes();
     match bytes {
-        // The namespace is reserved as a whole, with and without `X-`.
-        [b'f', b'e', b'n', b'c', ..] | [b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..] => true,
-        // As CGI and WSGI name a header.
-        [b'h', b't', b't', b'p', b'-' | b'_', b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..] => {
+        // The namespace is reserved as a whole, with and without `X-`, and as CGI and WSGI name a header.
+        [b'f', b'e', b'n', b'c', ..]
+        | [b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..]
+        | [b'h', b't', b't', b'p', b'-' | b'_', b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..] => {
             true
         }
         [b'i', b'f', b'-' | b'_', ..] => !CONDITIONS.contains(&name),

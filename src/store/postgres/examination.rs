@@ -51,7 +51,7 @@ FROM (VALUES ('fencepost.resources', 'SELECT'), ('fencepost.resources', 'INSERT'
              ('fencepost.rejections', 'SELECT'), ('fencepost.rejections', 'INSERT'),
              ('fencepost.tokens', 'SELECT'), ('fencepost.owning_authority', 'SELECT'),
              ('fencepost.claim_authority(text,text,text)', 'EXECUTE'),
-             ('fencepost.move_authority(text,text,text,bigint,bigint)', 'EXECUTE'),
+             ('fencepost.move_authority(text,text,text,bigint,bigint,bigint)', 'EXECUTE'),
              ('fencepost.enter_queue(text,text,text,bigint,bigint,boolean)', 'EXECUTE'),
              ('fencepost.enter_queue_as(text,text,text,bigint,bigint,boolean,text)', 'EXECUTE'),
              ('fencepost.look_at_queue(text,bigint,bigint)', 'EXECUTE'),

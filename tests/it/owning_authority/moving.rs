@@ -284,7 +284,7 @@ async fn writes_go_on_while_a_move_waits_for_one_of_them() {
     let slow = "INSERT INTO resources (key, token, touched_at) VALUES ('slow', 1, now())";
     let slow = Transaction::begin(&store, slow).await;
     let serving = store.to_serve().await;
-    let mover = tokio::task::spawn_blocking(move || {
+    let operator = tokio::task::spawn_blocking(move || {
         run(&["authority", "move", "--store", &serving, "--to", "store", "--yes"])
     });
     for _ in 0..5 {
@@ -293,7 +293,7 @@ async fn writes_go_on_while_a_move_waits_for_one_of_them() {
     }
     assert_eq!(recorded(&store).await.kind, "none");
     slow.commit().await;
-    let moved = mover.await.expect("it ends");
+    let moved = operator.await.expect("it ends");
     assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
     assert_eq!(recorded(&store).await.kind, "store");
 }
