@@ -141,7 +141,7 @@ BEGIN
         SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO issued FROM fencepost.tokens;
         SELECT greatest(
             known,
-            (SELECT token FROM fencepost.floor),
+            (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
             (SELECT (epoch::bigint << 48) + revision FROM fencepost.authority),
             CASE WHEN issued = 0 AND NOT EXISTS (SELECT FROM fencepost.authority) THEN
                 (SELECT max(token) FROM fencepost.resources WHERE token < 4611686018427387904)

@@ -41,6 +41,8 @@ BEGIN
              AND (stands.namespace IS NOT NULL OR own_namespace IS NULL) THEN
         RETURN stands;
     END IF;
+    -- In this order, as when revisions are noted.
+    PERFORM FROM fencepost.authority FOR UPDATE;
     INSERT INTO fencepost.owning_authority AS o (kind, identity, namespace)
     VALUES (own_kind, own_identity, own_namespace)
     ON CONFLICT (only_row) DO UPDATE
@@ -151,7 +153,7 @@ BEGIN
         SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO issued FROM fencepost.tokens;
         SELECT greatest(
             known,
-            (SELECT token FROM fencepost.floor),
+            (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
             (SELECT (epoch::bigint << 48) + revision FROM fencepost.authority),
             CASE WHEN issued = 0 AND NOT EXISTS (SELECT FROM fencepost.authority) THEN
                 (SELECT max(token) FROM fencepost.resources WHERE token < 4611686018427387904)
@@ -170,38 +172,39 @@ $$;
 
 -- Moves the store to another authority. The floor rises above every token that was issued so far, so that every holder must
 -- acquire its lock again, and the tokens of the new authority start at the floor. Returns the floor. `to_revision` and `to_term` are
--- what the new authority shows now, where it counts by itself.
+-- what the new authority shows now, where it counts by itself. `highest_mark` is the highest one below 2^62: the caller looks at all
+-- marks before it locks the table.
 CREATE FUNCTION fencepost.move_authority(
-    to_kind text, to_identity text, to_namespace text, to_revision bigint, to_term bigint
+    to_kind text, to_identity text, to_namespace text, to_revision bigint, to_term bigint, highest_mark bigint
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     beyond     CONSTANT bigint := 4611686018427387904;
     revisions  CONSTANT bigint := 281474976710655;
-    stands     fencepost.owning_authority;
-    elsewhere  bigint := 0;
+    stood      bigint;
+    highest    bigint;
     raised     bigint;
     due        bigint;
     last_epoch bigint;
 BEGIN
-    -- The long look comes before the locks. Only tokens from elsewhere are known by their marks alone.
-    SELECT o.* INTO stands FROM fencepost.owning_authority AS o;
-    IF NOT FOUND OR stands.kind = 'none' THEN
-        SELECT coalesce(max(r.token), 0) INTO elsewhere FROM fencepost.resources AS r WHERE r.token < beyond;
-    END IF;
     -- No claim that has not seen the new floor commits after this: every writing statement takes its table lock before
     -- its snapshot.
     LOCK TABLE fencepost.resources IN SHARE ROW EXCLUSIVE MODE;
-    PERFORM FROM fencepost.floor FOR UPDATE;
+    SELECT f.token INTO stood FROM fencepost.floor AS f FOR UPDATE;
     -- While nobody draws.
     LOCK TABLE fencepost.locks IN SHARE ROW EXCLUSIVE MODE;
-    PERFORM FROM fencepost.owning_authority FOR UPDATE;
+    -- In this order, as when revisions are noted.
     SELECT a.epoch INTO last_epoch FROM fencepost.authority AS a FOR UPDATE;
-    SELECT greatest(elsewhere,
-        (SELECT f.token FROM fencepost.floor AS f WHERE f.token < beyond),
+    PERFORM FROM fencepost.owning_authority FOR UPDATE;
+    SELECT greatest(highest_mark, stood,
         (SELECT t.last_value FROM fencepost.tokens AS t WHERE t.is_called),
-        (SELECT (a.epoch::bigint << 48) + a.revision FROM fencepost.authority AS a)) + 1 INTO raised;
-    UPDATE fencepost.floor SET token = greatest(token, raised);
+        (SELECT (a.epoch::bigint << 48) + a.revision FROM fencepost.authority AS a)) INTO highest;
+    IF highest >= beyond - 1 AND to_kind <> 'none' THEN
+        RAISE EXCEPTION 'the store does not move to %: it has seen the token % or has its floor there, and an authority issues only tokens below 2^62',
+            to_kind, highest USING ERRCODE = 'sequence_generator_limit_exceeded';
+    END IF;
+    raised := least(highest, 9223372036854775806) + 1;
+    UPDATE fencepost.floor SET token = raised;
     INSERT INTO fencepost.owning_authority (kind, identity, namespace) VALUES (to_kind, to_identity, to_namespace)
     ON CONFLICT (only_row) DO UPDATE
         SET kind = excluded.kind, identity = excluded.identity, namespace = excluded.namespace, since = now();
@@ -225,4 +228,4 @@ $$;
 
 REVOKE ALL ON fencepost.owning_authority FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION fencepost.claim_authority(text, text, text), fencepost.expect_authority(text, text),
-    fencepost.check_remembered(), fencepost.move_authority(text, text, text, bigint, bigint) FROM PUBLIC;
+    fencepost.check_remembered(), fencepost.move_authority(text, text, text, bigint, bigint, bigint) FROM PUBLIC;

@@ -27,8 +27,12 @@ const MISTAKES: usize = 2;
 pub fn is_misnamed(name: &str) -> bool {
     let bytes = name.as_bytes();
     match bytes {
-        // The namespace is reserved as a whole, with and without `X-`.
-        [b'f', b'e', b'n', b'c', ..] | [b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..] => true,
+        // The namespace is reserved as a whole, with and without `X-`, and as CGI and WSGI name a header.
+        [b'f', b'e', b'n', b'c', ..]
+        | [b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..]
+        | [b'h', b't', b't', b'p', b'-' | b'_', b'x', b'-' | b'_', b'f', b'e', b'n', b'c', ..] => {
+            true
+        }
         [b'i', b'f', b'-' | b'_', ..] => !CONDITIONS.contains(&name),
         // Two mistakes leave at least a part of `x-fencing-` as it was.
         _ if (11..=18).contains(&bytes.len()) => {
@@ -195,6 +199,8 @@ mod tests {
             ("x-fening-rule", "X-Fencing-Rule"),
             ("xfencing-scope", "X-Fencing-Scope"),
             ("x-sencing-scope", "X-Fencing-Scope"),
+            ("http_x_fencing_scope", "X-Fencing-Scope"),
+            ("http-x-fencing-token", "X-Fencing-Token"),
             ("if_match", "If-Match"),
             ("if-matches", "If-Match"),
             ("if-non-match", "If-None-Match"),

@@ -153,7 +153,10 @@ impl Authority for StoreAuthority {
 
     async fn newest(&self) -> Result<i64, AuthorityError> {
         let tables = &self.shared.tables;
-        let question = async || tables.run(|table| Box::pin(table.newest())).await;
+        let question = async || {
+            let newest = tables.run(|table| Box::pin(table.newest())).await;
+            newest.inspect(|_| tables.belongs_here())
+        };
         Ok(self.shared.newest.ask(question).await?)
     }
 

@@ -9,7 +9,7 @@ use super::{
     block_on,
     exit::Failure,
     output::Format,
-    tokens_in_use::{self, TokenSettings, TokensInUse},
+    tokens_in_use::{self, ISSUED_BY_NOBODY, TokenSettings, TokensInUse},
 };
 use crate::{
     settings::{StoreSettings, Time},
@@ -27,9 +27,9 @@ floor: one mark under all keys, below which every token is stale. A dropped key 
 version 1. It is safe to run while servers serve.
 
 The floor never rises above a token that is held or waits for a lock, nor above the newest token that
-was issued: old marks that are not below both are kept. So this command asks the authority, and takes
-the same --authority as the servers. If it cannot be asked, nothing is changed. With --authority none
-nobody knows which tokens are held: --below says from which token on they may be.
+was issued, nor above 2^62: old marks that are not below all three are kept. So this command asks the
+authority, and takes the same --authority as the servers. If it cannot be asked, nothing is changed. With
+--authority none it cannot know which tokens are held: --below says from which token on they may be.
 
 With --dry-run it says what it would do, and what holds the floor back.")]
 pub struct Compact {
@@ -57,6 +57,12 @@ pub struct Compact {
 
 impl Compact {
     pub fn run(self) -> Result<(), Failure> {
+        if let Some(below) = self.below.map(Token::get).filter(|below| *below >= ISSUED_BY_NOBODY) {
+            return Err(Failure::settings(format!(
+                "--below {below} is above every token that an authority ever issues (2^62), and the \
+                 floor never falls; nothing was changed"
+            )));
+        }
         let (_, store) = self.store.open().map_err(Failure::settings)?;
         let progress = |so_far: &Compacted| {
             if std::io::stderr().is_terminal() {
@@ -98,8 +104,8 @@ struct Bound {
 impl Bound {
     /// No token below it is held, or will be granted. What is asked for may lower it.
     fn of(tokens: TokensInUse, below: Option<Token>) -> Result<Self, Failure> {
-        let TokensInUse { newest, lowest_held, .. } = tokens;
-        if newest.is_none() && below.is_none() {
+        let TokensInUse { settled, lowest_held, .. } = tokens;
+        if settled.is_none() && below.is_none() {
             return Err(Failure::settings(
                 "with --authority none nobody here knows which tokens are held: say with --below \
                  from which token on they may be. The floor will not rise above it",
@@ -109,7 +115,7 @@ impl Bound {
             token: held.token,
             by: format!("token {} holds or waits for the lock {:?}", held.token, held.lock),
         });
-        let newest = newest.map(|token| Self {
+        let settled = settled.map(|token| Self {
             token,
             by: match token {
                 0 => "the authority has issued no token".into(),
@@ -118,7 +124,11 @@ impl Bound {
         });
         let below =
             below.map(Token::get).map(|token| Self { token, by: format!("--below {token}") });
-        let bounds = held.into_iter().chain(below).chain(newest);
-        bounds.min_by_key(|bound| bound.token).ok_or_else(|| Failure::failed("no bound"))
+        let last = Self {
+            token: ISSUED_BY_NOBODY,
+            by: "no authority issues a token of 2^62 or more".into(),
+        };
+        let bounds = held.into_iter().chain(below).chain(settled);
+        Ok(bounds.chain([last]).min_by_key(|bound| bound.token).expect("at least the last one"))
     }
 }

@@ -159,7 +159,7 @@ impl Floor {
                      above all of them: fencepost floor raise TOKEN",
                 ));
             }
-            (_, Some(epoch)) => tokens_in_use::newest_in_epoch(&self.tokens, epoch).await?,
+            (_, Some(epoch)) => tokens_in_use::newest_in_epoch(&self.tokens, store, epoch).await?,
             (AuthorityUrl::Etcd(_), None) => self.newest(store).await?,
             // The tokens went back with the store. The next ones are where they cannot have been.
             (AuthorityUrl::Store, None) => {

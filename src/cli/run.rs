@@ -33,9 +33,10 @@ use crate::settings::Time;
 #[derive(Args)]
 #[command(after_help = "\
 CMD is run as it is, without a shell; its input and output are its own. In its environment:
-  FENCEPOST_TOKEN  the fencing token to send with every write
-  FENCEPOST_LOCK   the name of the lock: the scope of all client commands under that token
-  FENCEPOST_URL    the address of the server
+  FENCEPOST_TOKEN       the fencing token to send with every write
+  FENCEPOST_LOCK        the name of the lock: the scope of client commands under its token
+  FENCEPOST_LOCK_TOKEN  the token of that lock, also where FENCEPOST_TOKEN was set to another lock's
+  FENCEPOST_URL         the address of the server
 
 The lock is renewed every third of --ttl. If it is lost, or cannot be renewed, CMD gets SIGTERM, \
 and SIGKILL before the lease is over. Signals are passed on to CMD. When CMD has ended, the lock is \

@@ -48,6 +48,9 @@ pub struct TokensInUse {
     pub floor: i64,
     /// The newest token that can have been issued. `None`: nobody here knows.
     pub newest: Option<i64>,
+    /// The newest token that the store has a record of. In etcd `newest` may be higher: its revision rises
+    /// without any token, and a floor above what the store remembers would move the epoch.
+    pub settled: Option<i64>,
     /// The lowest token that is held or waits for a lock, if any is known.
     pub lowest_held: Option<HeldToken>,
 }
@@ -66,12 +69,14 @@ pub async fn ask(
     let known = store.tokens().await?.etcd;
     let by_etcd = known.as_ref().map_or(0, etcd::newest_remembered);
     match &authority {
-        AuthorityUrl::None => Ok(TokensInUse { floor, newest: None, lowest_held }),
+        AuthorityUrl::None => Ok(TokensInUse { floor, newest: None, settled: None, lowest_held }),
         AuthorityUrl::Store if by_etcd > issued => Err(Failure::failed(format!(
             "the newest tokens of this store come from an etcd: {by_etcd}, and {issued} from the lock \
              table; name that etcd with --authority"
         ))),
-        AuthorityUrl::Store => Ok(TokensInUse { floor, newest: Some(issued), lowest_held }),
+        AuthorityUrl::Store => {
+            Ok(TokensInUse { floor, newest: Some(issued), settled: Some(issued), lowest_held })
+        }
         AuthorityUrl::Etcd(_) if issued > by_etcd && issued > 0 => Err(Failure::failed(format!(
             "the newest tokens of this store come from its lock table: {issued}, and {by_etcd} from an \
              etcd; give --authority store, or start a fencepost with this etcd first"
@@ -81,19 +86,25 @@ pub async fn ask(
             let options = settings.etcd.options(url).map_err(Failure::settings)?;
             let found = etcd::tokens_in_use(options, &known).await.map_err(cannot_be_asked)?;
             let lowest_held = lowest_held.into_iter().chain(found.lowest_held).min();
-            Ok(TokensInUse { floor, newest: Some(found.newest), lowest_held })
+            let (newest, settled) = (Some(found.newest), Some(by_etcd));
+            Ok(TokensInUse { floor, newest, settled, lowest_held })
         }
     }
 }
 
 /// The newest token of an etcd in an epoch that an operator names: the store may have been set back to
 /// before that epoch began.
-pub async fn newest_in_epoch(settings: &TokenSettings, epoch: u16) -> Result<i64, Failure> {
+pub async fn newest_in_epoch(
+    settings: &TokenSettings,
+    store: &dyn Store,
+    epoch: u16,
+) -> Result<i64, Failure> {
     let AuthorityUrl::Etcd(url) = settings.url()? else {
         return Err(Failure::settings("--epoch is for tokens from etcd"));
     };
     let options = settings.etcd.options(&url).map_err(Failure::settings)?;
-    etcd::newest_in_epoch(options, epoch).await.map_err(cannot_be_asked)
+    let recorded = store.owning_authority().await?;
+    etcd::newest_in_epoch(options, recorded.as_ref(), epoch).await.map_err(cannot_be_asked)
 }
 
 fn unmet() -> Failure {

@@ -5,7 +5,11 @@
 //! first version insisted on exactly the migrations that it knew, in the table that sqlx names by default. What came later is
 //! recorded in a table of its own, so that even that version goes on serving.
 
+use std::time::Duration;
+
 use sqlx::migrate::{AppliedMigration, Migrator};
+
+use super::StoreError;
 
 /// How far a database's schema is from what this version needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,38 @@ pub(super) struct Migrations {
     pub tables: [&'static str; 2],
     /// A schema that must be there before the tables can be.
     pub namespace: Option<&'static str>,
+}
+
+/// Fenceposts that start together migrate at the same time. Each migration is a transaction that enters itself in a
+/// table, so of two that make one, one fails, whole. It goes on with what is left then.
+#[derive(Default)]
+pub(super) struct Rivals {
+    applied: usize,
+    failures: usize,
+}
+
+impl Rivals {
+    const PAUSE: Duration = Duration::from_millis(100);
+    const FAILURES: usize = 3;
+
+    /// Whether to try again after a failure, with so many migrations applied by now. It waits a moment before that.
+    pub async fn may_be_at_work(&mut self, applied: usize) -> bool {
+        if applied > self.applied {
+            *self = Self { applied, failures: 0 };
+        }
+        self.failures += 1;
+        if self.failures >= Self::FAILURES {
+            return false;
+        }
+        tokio::time::sleep(Self::PAUSE).await;
+        true
+    }
+}
+
+pub(super) fn failed(reason: impl std::fmt::Display) -> StoreError {
+    StoreError::Unfit(format!(
+        "the migration failed: {reason}; if another fencepost migrates this store, try again"
+    ))
 }
 
 impl Migrations {

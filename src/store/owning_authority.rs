@@ -69,7 +69,7 @@ impl fmt::Display for OwningAuthority {
         match self.identity.as_deref() {
             Some("") => {}
             Some(identity) => write!(f, " cluster {identity}")?,
-            None => f.write_str(" cluster not known yet")?,
+            None => f.write_str(" (cluster not known yet)")?,
         }
         match self.namespace.as_deref() {
             Some("") | None => Ok(()),
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn it_is_shown_as_far_as_it_is_known() {
         assert_eq!(OwningAuthority::store().to_string(), "store");
-        assert_eq!(etcd(None, None).to_string(), "etcd cluster not known yet");
+        assert_eq!(etcd(None, None).to_string(), "etcd (cluster not known yet)");
         assert_eq!(etcd(Some("5a"), Some("")).to_string(), "etcd cluster 5a");
         assert_eq!(etcd(Some("5a"), Some("p/")).to_string(), "etcd cluster 5a prefix \"p/\"");
     }

@@ -64,7 +64,7 @@ use self::{
 use super::{
     Audit, Compacted, FloorState, LockNews, LockTable, Memory, Migrated, OwningAuthority, Plan,
     Reading, Rights, Schema, Session, Sighting, Store, StoreError, Takeover, Tokens,
-    migrations::Migrations,
+    migrations::{self, Migrations, Rivals},
 };
 use crate::finding::Finding;
 
@@ -204,12 +204,41 @@ async fn take_turns(connection: &mut Connection) -> Result<(), StoreError> {
     }
 }
 
+async fn run_migrations(connection: &mut Connection) -> Result<(), MigrateError> {
+    for mut part in MIGRATIONS.parts() {
+        // It would wait for an advisory lock, which any role of the database can hold for ever.
+        part.set_locking(false);
+        // `run` would do the same, but its future is not `Send` for a borrowed connection.
+        part.run_direct(None, connection.raw(), false).await?;
+    }
+    Ok(())
+}
+
+/// Two that give the same rights at once may be in each other's way: Postgres refuses one of them.
+async fn give_rights(connection: &mut Connection) -> Result<Rights, StoreError> {
+    let mut rivals = Rivals::default();
+    loop {
+        match roles::give_rights(connection).await {
+            Err(StoreError::Unfit(_)) if rivals.may_be_at_work(0).await => {}
+            given => return given,
+        }
+    }
+}
+
 fn migration_failed(error: MigrateError) -> StoreError {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            fitness::unanswered(error)
+        MigrateError::Execute(error) => explain(error, ""),
+        MigrateError::ExecuteMigration(error, version) => {
+            explain(error, &format!("{version:04}: "))
         }
-        other => StoreError::Unfit(format!("the migration failed: {other}")),
+        other => migrations::failed(other),
+    }
+}
+
+fn explain(error: sqlx::Error, migration: &str) -> StoreError {
+    match fitness::unanswered(error) {
+        StoreError::Unfit(reason) => migrations::failed(format!("{migration}{reason}")),
+        other => other,
     }
 }
 
@@ -307,19 +336,27 @@ impl Store for PostgresStore {
             }
             Schema::TooNew => return Err(StoreError::Unfit(fitness::TOO_NEW.into())),
             Schema::Current => {
-                let rights = roles::give_rights(&mut connection).await?;
+                let rights = give_rights(&mut connection).await?;
                 return Ok(Migrated { applied: Vec::new(), rights });
             }
             Schema::Behind => take_turns(&mut connection).await?,
         }
         let (before, _) = find_migrations(&mut connection).await.map_err(fitness::unanswered)?;
-        for mut part in MIGRATIONS.parts() {
-            // It would wait for an advisory lock, which any role of the database can hold for ever.
-            part.set_locking(false);
-            // `run` would do the same, but its future is not `Send` for a borrowed connection.
-            part.run_direct(None, connection.raw(), false).await.map_err(migration_failed)?;
+        let mut rivals = Rivals::default();
+        while let Err(error) = run_migrations(&mut connection).await {
+            let now = find_migrations(&mut connection).await.map_err(fitness::unanswered)?;
+            match MIGRATIONS.schema(&now.0, now.1) {
+                Schema::Current => break,
+                Schema::Ahead => {
+                    return Ok(Migrated { applied: Vec::new(), rights: Rights::Untouched });
+                }
+                Schema::Behind | Schema::TooNew => {}
+            }
+            if !rivals.may_be_at_work(now.0.iter().map(Vec::len).sum()).await {
+                return Err(migration_failed(error));
+            }
         }
-        let rights = roles::give_rights(&mut connection).await?;
+        let rights = give_rights(&mut connection).await?;
         Ok(Migrated { applied: MIGRATIONS.missing(&before), rights })
     }
 

@@ -21,13 +21,13 @@ mod tokens;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use sqlx::{
     ConnectOptions, SqliteConnection,
-    migrate::{AppliedMigration, Migrate, Migrator},
+    migrate::{AppliedMigration, Migrate, MigrateError, Migrator},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
@@ -39,7 +39,7 @@ use self::{
 use super::{
     Audit, Compacted, DiskTrouble, FloorState, LockNews, LockTable, Memory, Migrated,
     OwningAuthority, Plan, Reading, Rights, Schema, Session, Sighting, Store, StoreError, Tokens,
-    migrations::Migrations,
+    migrations::{self, Migrations, Rivals},
 };
 use crate::finding::Finding;
 
@@ -107,6 +107,22 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// Makes the file if there is none. Where another process makes it at the same moment, SQLite may call it
+    /// locked at once: then it is tried again for as long as any writer waits.
+    async fn open_to_migrate(&self) -> Result<SqliteConnection, StoreError> {
+        let begun = Instant::now();
+        loop {
+            match self.open_with(self.options().create_if_missing(true)).await {
+                Err(StoreError::Busy) if begun.elapsed() < BUSY_TIMEOUT => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+}
+
 async fn exists(connection: &mut SqliteConnection, table: &str) -> Result<bool, StoreError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = ?1")
         .bind(table)
@@ -114,6 +130,14 @@ async fn exists(connection: &mut SqliteConnection, table: &str) -> Result<bool, 
         .await
         .map_err(StoreError::unavailable)?;
     Ok(found.is_some())
+}
+
+async fn run_migrations(connection: &mut SqliteConnection) -> Result<(), MigrateError> {
+    for part in MIGRATIONS.parts() {
+        // `run` would do the same, but its future is not `Send` for a borrowed connection.
+        part.run_direct(None, connection, false).await?;
+    }
+    Ok(())
 }
 
 async fn applied(
@@ -240,7 +264,7 @@ impl Store for SqliteStore {
     }
 
     async fn migrate(&self) -> Result<Migrated, StoreError> {
-        let mut connection = self.open_with(self.options().create_if_missing(true)).await?;
+        let mut connection = self.open_to_migrate().await?;
         match self.schema().await? {
             Schema::Ahead => {
                 return Ok(Migrated { applied: Vec::new(), rights: Rights::Untouched });
@@ -251,11 +275,16 @@ impl Store for SqliteStore {
         let [sealed, later] = MIGRATIONS.tables;
         let before =
             [applied(&mut connection, sealed).await?, applied(&mut connection, later).await?];
-        for part in MIGRATIONS.parts() {
-            // `run` would do the same, but its future is not `Send` for a borrowed connection.
-            part.run_direct(None, &mut connection, false)
-                .await
-                .map_err(|error| StoreError::Unfit(format!("the migration failed: {error}")))?;
+        let mut rivals = Rivals::default();
+        while let Err(error) = run_migrations(&mut connection).await {
+            if matches!(self.schema().await, Ok(Schema::Current | Schema::Ahead)) {
+                break;
+            }
+            let now = applied(&mut connection, sealed).await?.len()
+                + applied(&mut connection, later).await?.len();
+            if !rivals.may_be_at_work(now).await {
+                return Err(migrations::failed(error));
+            }
         }
         Ok(Migrated { applied: MIGRATIONS.missing(&before), rights: Rights::Untouched })
     }

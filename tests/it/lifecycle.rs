@@ -155,3 +155,16 @@ async fn the_hook_of_a_plain_container_waits_for_the_store() {
     .await;
     drop(server);
 }
+
+#[tokio::test]
+async fn several_servers_on_a_new_file_all_serve() {
+    for _ in 0..4 {
+        let store = TestStore::sqlite();
+        let servers: Vec<_> = (0..3)
+            .map(|_| Fencepost::start_as_it_is(&store.url, &["--authority", "none"]))
+            .collect();
+        for server in &servers {
+            server.wait_until_ready().await;
+        }
+    }
+}

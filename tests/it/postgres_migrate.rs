@@ -65,6 +65,27 @@ async fn several_at_once_take_turns() {
     assert_eq!(applied(&url, table).await, applied(&once, table).await);
 }
 
+/// Another role of the database holds the lock by which those who migrate would take turns.
+#[tokio::test]
+async fn several_at_once_succeed_without_taking_turns() {
+    use sqlx::{Connection, PgConnection};
+    let url = postgres::database().await;
+    let mut stranger = PgConnection::connect(&url).await.unwrap();
+    let hold = "SELECT pg_advisory_lock(1718511987, 66)";
+    sqlx::raw_sql(hold).execute(&mut stranger).await.unwrap();
+    let together: Vec<_> = (0..3)
+        .map(|_| {
+            let url = url.clone();
+            std::thread::spawn(move || migrate(&url))
+        })
+        .collect();
+    for output in together {
+        let output = output.join().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    assert_eq!(check(&url).status.code(), Some(0));
+}
+
 #[tokio::test]
 async fn several_servers_that_migrate_at_once_all_serve() {
     let url = postgres::database().await;

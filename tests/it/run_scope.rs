@@ -1,7 +1,9 @@
 //! What runs under `fencepost run` is fenced by the lock it runs under, without being told so.
 
 use std::{
+    ffi::OsStr,
     io::Write,
+    os::unix::ffi::OsStrExt,
     process::{Command, Output, Stdio},
 };
 
@@ -29,6 +31,7 @@ fn under(server: &Fencepost, token: &str, arguments: &[&str]) -> Output {
         .env("FENCEPOST_URL", format!("http://{}", server.address))
         .env("FENCEPOST_TOKEN", token)
         .env("FENCEPOST_LOCK", "orders")
+        .env("FENCEPOST_LOCK_TOKEN", token)
         .stdin(Stdio::null())
         .output()
         .expect("fencepost runs")
@@ -89,6 +92,55 @@ async fn run_gives_its_lock_to_client_commands() {
     let token: i64 = server.client().mark("orders/42").await.0;
     let next = answer(server.client().claim("orders", token + 1)).await;
     assert_eq!(next.problem(), "unissued-token");
+}
+
+/// A script may take other locks, and hand their tokens on as it was handed its own.
+#[tokio::test]
+async fn token_of_another_lock_raises_no_mark_of_the_jobs_lock() {
+    let (_store, server) = with_locks().await;
+    let script = format!(
+        "{BINARY} put orders/1 v &&
+         T=$({BINARY} lock other -o token) &&
+         FENCEPOST_TOKEN=$T {BINARY} put others/1 v &&
+         {BINARY} put orders/2 v"
+    );
+    let output = command(&["run", "--lock", "orders", "--", "sh", "-c", &script])
+        .env("FENCEPOST_URL", format!("http://{}", server.address))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let client = server.client();
+    let own = client.mark("orders/1").await.0;
+    assert_eq!((client.mark("orders").await.0, client.mark("orders/2").await.0), (own, own));
+    assert!(client.mark("others/1").await.0 > own);
+}
+
+/// A write that would lose its scope is not sent.
+#[tokio::test]
+async fn lock_that_cannot_be_read_from_the_environment_is_an_error() {
+    let (_store, server) = with_locks().await;
+    let not_utf8 = OsStr::from_bytes(b"ord\xffers");
+    let put = |lock: &OsStr, its_token: Option<&OsStr>, more: &[&str]| {
+        let mut put = command(&[&["put", "--token", "5", "k", "v"], more].concat());
+        put.env("FENCEPOST_URL", format!("http://{}", server.address)).env("FENCEPOST_LOCK", lock);
+        if let Some(its_token) = its_token {
+            put.env("FENCEPOST_LOCK_TOKEN", its_token);
+        }
+        put.output().unwrap()
+    };
+    for (lock, its_token) in [
+        (not_utf8, Some(OsStr::new("5"))),
+        (OsStr::new(""), Some(OsStr::new("5"))),
+        (OsStr::new("orders"), None),
+        (OsStr::new("orders"), Some(not_utf8)),
+    ] {
+        let refused = put(lock, its_token, &[]);
+        assert_eq!(code(&refused), Some(64), "{lock:?} {its_token:?}: {refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("--no-scope"), "{refused:?}");
+        assert_eq!(server.client().mark("k").await, (0, 0));
+        // It is sent to the server, which judges the token.
+        assert_eq!(code(&put(lock, its_token, &["--no-scope"])), Some(1), "{lock:?}");
+    }
 }
 
 fn put_with(server: &Fencepost, arguments: &[&str], input: Option<&[u8]>) -> Output {

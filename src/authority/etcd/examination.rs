@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::{
     EtcdOptions, claimed_by,
     epoch::sighting,
+    identity::DEFAULT_CLUSTER,
     layout::Layout,
     members::Members,
     trouble::Trouble,
@@ -64,6 +65,7 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
             findings.push(Finding::good(Subject::Authority, "etcd answers, with a quorum"));
             let identity = Some(seen.cluster.clone());
             findings.extend(owner(store, &OwningAuthority { identity, ..wanted }).await);
+            findings.extend(default_cluster(&seen.cluster));
             match remembered {
                 Ok(tokens) => findings.extend(memory(&seen, tokens.etcd.as_ref())),
                 Err(error) => findings.push(Finding::doubtful(
@@ -81,6 +83,18 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
 async fn owner(store: &dyn Store, wanted: &OwningAuthority) -> Vec<Finding> {
     let recorded = store.owning_authority().await;
     recorded.map(|recorded| ownership::finding(recorded.as_ref(), wanted)).into_iter().collect()
+}
+
+/// Two of these on one store would grant one lock twice, and nothing would notice.
+fn default_cluster(cluster: &str) -> Option<Finding> {
+    (cluster == DEFAULT_CLUSTER).then(|| {
+        Finding::doubtful(
+            Subject::Owner,
+            format!("{cluster} is the cluster id of every etcd with default settings"),
+            "the store cannot tell this etcd from another one: give each cluster its own \
+             --initial-cluster-token when it is made",
+        )
+    })
 }
 
 async fn status(client: Result<Client, Trouble>) -> Result<(Client, StatusResponse), String> {

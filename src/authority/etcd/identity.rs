@@ -7,6 +7,10 @@ use crate::{
     store::{OwningAuthority, Sighting},
 };
 
+/// The cluster id of an etcd that was started with default settings: etcd makes it of the peer URLs and of
+/// `--initial-cluster-token`, and these are the same in all of them.
+pub const DEFAULT_CLUSTER: &str = "cdf818194e3a8c32";
+
 /// As far as settings say.
 pub fn claimed_by(prefix: &str) -> OwningAuthority {
     let namespace = Some(Layout::new(prefix).base().to_owned());

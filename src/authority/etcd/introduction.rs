@@ -2,35 +2,63 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::{
+    identity::DEFAULT_CLUSTER,
     members::Members,
     version::{self, Support},
 };
 
-/// How long one member may take to answer, and how long to wait before it is asked again.
+/// How long one member may take to answer.
 const STATUS_DEADLINE: Duration = Duration::from_secs(2);
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long to wait before the members that were silent are asked again: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Asks each member until it has answered once.
 pub async fn log_versions(members: Arc<Members>) {
-    let mut named = vec![false; members.len()];
-    while named.contains(&false) {
-        for (number, client) in members.each().await.into_iter().enumerate() {
-            let Ok(mut client) = client else { continue };
-            if named[number] {
+    let mut silent: Vec<usize> = (0..members.len()).collect();
+    let mut pause = FIRST_PAUSE;
+    let mut warned = false;
+    loop {
+        let asked = join_all(silent.iter().map(|number| version_and_cluster(&members, *number)));
+        let answers: Vec<_> = asked.await;
+        let mut still_silent = Vec::new();
+        for (number, answer) in silent.into_iter().zip(answers) {
+            let Some((version, cluster)) = answer else {
+                still_silent.push(number);
                 continue;
-            }
-            if let Ok(Ok(status)) = timeout(STATUS_DEADLINE, client.status()).await {
-                log_version(members.url(number), status.version());
-                named[number] = true;
+            };
+            log_version(members.url(number), &version);
+            if cluster == DEFAULT_CLUSTER && !std::mem::replace(&mut warned, true) {
+                log_default_cluster(&cluster);
             }
         }
-        if named.contains(&false) {
-            sleep(TRY_AGAIN).await;
+        silent = still_silent;
+        if silent.is_empty() {
+            return;
         }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+async fn version_and_cluster(members: &Members, number: usize) -> Option<(String, String)> {
+    let mut client = members.client_of(number).await.ok()?;
+    let status = timeout(STATUS_DEADLINE, client.status()).await.ok()?.ok()?;
+    let cluster = format!("{:x}", status.header()?.cluster_id());
+    Some((status.version().to_owned(), cluster))
+}
+
+fn log_default_cluster(cluster: &str) {
+    tracing::warn!(
+        cluster,
+        "etcd has the cluster id of every etcd with default settings, so the store cannot tell it from \
+         another one; give each cluster its own --initial-cluster-token when it is made"
+    );
 }
 
 fn log_version(member: &str, version: &str) {

@@ -84,6 +84,11 @@ impl Members {
         &self.all[number].url
     }
 
+    /// A client that speaks to this member only.
+    pub async fn client_of(&self, number: usize) -> Result<Client, Trouble> {
+        self.all[number].client().await
+    }
+
     /// A client for each member, that speaks to that one only.
     pub async fn each(&self) -> Vec<Result<Client, Trouble>> {
         futures_util::future::join_all(self.all.iter().map(Member::client)).await

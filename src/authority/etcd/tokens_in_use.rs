@@ -10,6 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::{
     EtcdOptions,
     epoch::{self, has_gone_backwards},
+    identity::identify,
     layout::{Entry, Layout},
     members::{Members, PATIENCE},
     trouble::Trouble,
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     authority::AuthorityError,
-    store::{HeldToken, KnownEtcd, Remembered, Sighting},
+    store::{HeldToken, KnownEtcd, OwningAuthority, Remembered, Sighting},
 };
 
 /// Leases asked about at the same time.
@@ -59,18 +60,17 @@ pub async fn tokens_in_use(
     })
 }
 
-/// The newest token that it can have issued in an epoch that somebody vouches for.
-pub async fn newest_in_epoch(options: EtcdOptions, epoch: u16) -> Result<i64, AuthorityError> {
-    let layout = Layout::new(&options.prefix);
-    let members = Members::new(&options.members, options.tls, options.user);
-    let landmark = layout.landmark();
-    let answer = members
-        .ask(PATIENCE, |mut client| {
-            let landmark = landmark.clone();
-            async move { client.get(landmark, None).await }
-        })
-        .await?;
-    let seen = epoch::sighting(answer.header())?;
+/// The newest token that it can have issued in an epoch that an operator names. An error if the store has
+/// recorded another authority than this one.
+pub async fn newest_in_epoch(
+    options: EtcdOptions,
+    recorded: Option<&OwningAuthority>,
+    epoch: u16,
+) -> Result<i64, AuthorityError> {
+    let (named, seen) = identify(options).await?;
+    if let Some(recorded) = recorded {
+        recorded.check(&named)?;
+    }
     Ok(epoch::token(epoch, seen.revision)?.get())
 }
 
@@ -127,22 +127,42 @@ async fn entries(
     }
 }
 
-/// The oldest entry whose lease lives. Other data may be named like an entry, but names no lease.
+/// The oldest entry that keeps others from its lock.
 async fn lowest_live(
     members: &Members,
     entries: Vec<(String, Entry)>,
 ) -> Result<Option<(String, i64)>, AuthorityError> {
     let live = stream::iter(entries)
         .map(|(lock, entry)| async move {
-            let lives = match entry.lease {
-                Some(lease) => lives(members, lease).await?,
-                None => false,
-            };
-            Ok::<_, AuthorityError>(lives.then_some((lock, entry.created)))
+            Ok::<_, AuthorityError>(holds(members, &entry).await?.then_some((lock, entry.created)))
         })
         .buffered(AT_ONCE)
         .try_filter_map(|found| async move { Ok(found) });
     std::pin::pin!(live).try_next().await
+}
+
+/// Whether an entry holds its lock or waits for it. One that hangs on another lease than it is named after, or
+/// on none, keeps others from the lock too, for as long as it is there.
+async fn holds(members: &Members, entry: &Entry) -> Result<bool, AuthorityError> {
+    if let Some(lease) = entry.lease
+        && lives(members, lease).await?
+    {
+        return Ok(true);
+    }
+    // etcd 3.7 tells a key's lease only together with its value.
+    let key = &entry.key;
+    let answer = members
+        .ask(PATIENCE, |mut client| {
+            let key = key.clone();
+            async move { client.get(key, None).await }
+        })
+        .await?;
+    // One that was made since has a token above everything that is said here.
+    match answer.kvs().first().filter(|pair| pair.create_revision() == entry.created) {
+        None => Ok(false),
+        Some(pair) if pair.lease() == 0 => Ok(true),
+        Some(pair) => lives(members, pair.lease()).await,
+    }
 }
 
 async fn lives(members: &Members, lease: i64) -> Result<bool, AuthorityError> {

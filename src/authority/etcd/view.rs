@@ -24,6 +24,9 @@ use crate::{
 /// Keys per request when there may be many.
 pub(super) const KEYS: u16 = 1000;
 
+/// Locks kept of one scan for a page of holders.
+const HEADS: usize = 10_000;
+
 /// Holders asked about at the same time.
 const AT_ONCE: usize = 16;
 
@@ -56,18 +59,19 @@ impl EtcdAuthority {
         Ok(LockState { holder: Some(holder), granted_to, waiters: queue.len() as u64 - 1 })
     }
 
-    /// The page may have to be filled in several turns: of the keys that are named like entries, some
-    /// are other data, and those name a lease that does not exist.
+    /// Of the keys that are named like entries, some are other data, and those name a lease that does not
+    /// exist. So far more entries than fit on a page are kept of each scan, and are gone through until the
+    /// page is full.
     pub(super) async fn list_held(&self, page: &Page) -> Result<Vec<Holder>, AuthorityError> {
         let limit = page.limit as usize;
         let (mut page, mut listed) = (page.clone(), Vec::new());
         loop {
             let (heads, epoch, seen) = self.heads_of(&page).await?;
-            let full = heads.len() == limit;
+            let all_seen = heads.len() < HEADS;
             if let Some((last, _)) = heads.last_key_value() {
                 page.after = last.as_str().into();
             }
-            let live: Vec<Option<Holder>> = stream::iter(heads)
+            let live: Vec<Holder> = stream::iter(heads)
                 .map(|(name, entry)| async move {
                     if self.time_left(&entry).await?.is_none() {
                         return Ok(None);
@@ -76,11 +80,12 @@ impl EtcdAuthority {
                     Ok::<_, AuthorityError>(Some(holder))
                 })
                 .buffered(AT_ONCE)
+                .try_filter_map(|found| async move { Ok(found) })
+                .take(limit - listed.len())
                 .try_collect()
                 .await?;
-            listed.extend(live.into_iter().flatten());
-            if listed.len() >= limit || !full {
-                listed.truncate(limit);
+            listed.extend(live);
+            if listed.len() >= limit || all_seen {
                 return Ok(listed);
             }
         }
@@ -109,7 +114,7 @@ impl EtcdAuthority {
                     }
                 }
                 // Keys are not sorted as names are, so any of the rest may belong to the page.
-                if heads.len() > page.limit as usize {
+                if heads.len() > HEADS {
                     heads.pop_last();
                 }
             })

@@ -67,6 +67,9 @@ impl PlaceInQueue<'_> {
             .shared
             .change(&self.ask.name, |table| Box::pin(async move { table.enter(&entry).await }))
             .await;
+        if let Ok(Entered::In { .. }) = entered {
+            self.shared.tables.belongs_here();
+        }
         match entered {
             Ok(Entered::In { token, place: Place::Holds }) => Ok(Some(self.grant(token, asked))),
             Ok(Entered::In { token, place: Place::Waits { lease, ahead } }) => {

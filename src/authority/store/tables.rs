@@ -34,6 +34,8 @@ pub struct Tables {
     idle: Mutex<Vec<Idle>>,
     outage: Mutex<Option<Outage>>,
     up: AtomicBool,
+    /// The store belongs to another authority: it draws no token, but goes on answering whatever else is asked.
+    foreign: AtomicBool,
 }
 
 struct Idle {
@@ -51,12 +53,18 @@ impl Tables {
             idle: Mutex::default(),
             outage: Mutex::default(),
             up: AtomicBool::new(true),
+            foreign: AtomicBool::new(false),
         }
     }
 
-    /// Whether the database answered when it was last needed.
+    /// Whether the database answered when it was last needed, and gives tokens.
     pub fn up(&self) -> bool {
-        self.up.load(Ordering::Relaxed)
+        self.up.load(Ordering::Relaxed) && !self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// It has drawn a token, adopted some, or said which is the newest: so the store belongs to the lock table.
+    pub fn belongs_here(&self) {
+        self.foreign.store(false, Ordering::Relaxed);
     }
 
     pub async fn run<T, W>(self: &Arc<Self>, work: W) -> Result<T, StoreError>
@@ -88,8 +96,10 @@ impl Tables {
         };
         let done = work(table.as_mut()).await;
         let lost = done.as_ref().err().filter(|error| error.ends_the_session());
-        let foreign = matches!(done, Err(StoreError::OtherAuthority(_)));
-        self.up.store(lost.is_none() && !foreign, Ordering::Relaxed);
+        if matches!(done, Err(StoreError::OtherAuthority(_))) {
+            self.foreign.store(true, Ordering::Relaxed);
+        }
+        self.up.store(lost.is_none(), Ordering::Relaxed);
         match lost {
             Some(error) => {
                 static LOG: SparseLog = SparseLog::new();
@@ -140,6 +150,7 @@ impl Tables {
         };
         match connected.await {
             Ok(table) => {
+                self.belongs_here();
                 if lock(&self.outage).take().is_some() {
                     tracing::info!("the lock table can be reached again");
                 }

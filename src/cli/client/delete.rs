@@ -25,7 +25,7 @@ pub struct Delete {
 impl Delete {
     pub async fn run(self) -> Result<(), Failure> {
         let request = self.server.request(Method::DELETE, "/v1/resources/", &self.key)?;
-        let request = self.precondition.add_to(self.fencing.add_to(request));
+        let request = self.precondition.add_to(self.fencing.add_to(request)?);
         let response = http::send(request).await?;
         let mark = response.headers().get(api::FENCING_MARK);
         let mark = mark.and_then(|mark| mark.to_str().ok()?.parse::<i64>().ok());

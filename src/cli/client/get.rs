@@ -43,7 +43,7 @@ impl Get {
         if self.token.is_none() && self.scope.is_given() {
             return Err(Failure::settings("--scope is for a fenced read: give --token as well"));
         }
-        let scope = self.scope.under(self.token.as_deref()).as_deref().map(http::encoded);
+        let scope = self.scope.under(self.token.as_deref())?.as_deref().map(http::encoded);
         let request = http::add(request, api::FENCING_TOKEN, self.token);
         let response = http::send(http::add(request, api::FENCING_SCOPE, scope)).await?;
         let header = |name: &str| {

@@ -92,21 +92,20 @@ impl Address {
 
 impl Fencing {
     /// As they are: the server is the one to judge what is valid.
-    pub fn add_to(self, request: RequestBuilder) -> RequestBuilder {
+    pub fn add_to(self, request: RequestBuilder) -> Result<RequestBuilder, Failure> {
         let rule = self.rule.map(|rule| match rule {
             Rule::AtLeast => "at-least".to_owned(),
             Rule::Above => "above".to_owned(),
         });
-        let scope = self.scope.under(Some(&self.token));
-        [
+        let scope = self.scope.under(Some(&self.token))?;
+        let headers = [
             (api::FENCING_TOKEN, Some(self.token)),
             (api::FENCING_SEQ, self.seq),
             (api::FENCING_SCOPE, scope.as_deref().map(encoded)),
             (api::FENCING_RULE, rule),
             (api::FENCING_CLIENT, self.client),
-        ]
-        .into_iter()
-        .fold(request, |request, (name, value)| add(request, name, value))
+        ];
+        Ok(headers.into_iter().fold(request, |request, (name, value)| add(request, name, value)))
     }
 }
 

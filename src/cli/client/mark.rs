@@ -42,7 +42,7 @@ pub struct Claim {
 impl Claim {
     pub async fn run(self) -> Result<(), Failure> {
         let request = self.server.request(Method::PUT, PATH, &self.key)?;
-        let mark = http::json(http::send(self.fencing.add_to(request)).await?).await?;
+        let mark = http::json(http::send(self.fencing.add_to(request)?).await?).await?;
         self.server.output.object(&COLUMNS, &mark)
     }
 }

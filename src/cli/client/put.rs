@@ -57,7 +57,7 @@ impl Put {
             default.into()
         });
         let request = self.server.request(Method::PUT, "/v1/resources/", &self.key)?;
-        let request = self.precondition.add_to(self.fencing.add_to(request));
+        let request = self.precondition.add_to(self.fencing.add_to(request)?);
         let request = request.header(header::CONTENT_TYPE, content_type).body(body);
         let written = http::json(http::send(request).await?).await?;
         self.server.output.object(&["key", "version", "token"], &written)

@@ -1,10 +1,14 @@
 //! `--scope` and `--no-scope`, and the scope of commands that run under `fencepost run`.
 
+use std::env::{VarError, var};
+
 use clap::Args;
 
-/// What `fencepost run` tells its command.
+use crate::cli::exit::Failure;
+
+/// What `fencepost run` tells its command: the lock, and the token that it was granted with.
 const LOCK: &str = "FENCEPOST_LOCK";
-const TOKEN: &str = "FENCEPOST_TOKEN";
+const LOCK_TOKEN: &str = "FENCEPOST_LOCK_TOKEN";
 
 #[derive(Args)]
 pub struct Scope {
@@ -26,13 +30,28 @@ impl Scope {
     /// The scope of a request under this token.
     ///
     /// The lock that `run` holds is the scope only of requests under the token that it was granted with. A script
-    /// may hold other locks too: their tokens must not raise the mark of this one.
-    pub fn under(self, token: Option<&str>) -> Option<String> {
+    /// may hold other locks too: their tokens must not raise the mark of this one. Where the variables do not
+    /// name a lock and its token, the request is not sent: without a scope it would not be fenced by the lock.
+    pub fn under(self, token: Option<&str>) -> Result<Option<String>, Failure> {
         if self.no_scope || self.scope.is_some() {
-            return self.scope;
+            return Ok(self.scope);
         }
-        let granted = std::env::var(TOKEN).ok()?;
-        let lock = std::env::var(LOCK).ok().filter(|lock| !lock.is_empty())?;
-        (token?.trim() == granted.trim()).then_some(lock)
+        let Some(token) = token else { return Ok(None) };
+        let lock = match var(LOCK) {
+            Ok(lock) if !lock.is_empty() => lock,
+            Err(VarError::NotPresent) => return Ok(None),
+            Ok(_) => return Err(unusable(LOCK, "is empty")),
+            Err(VarError::NotUnicode(_)) => return Err(unusable(LOCK, "is not UTF-8")),
+        };
+        let granted = var(LOCK_TOKEN).map_err(|_| {
+            unusable(LOCK_TOKEN, "does not hold the token of the lock that FENCEPOST_LOCK names")
+        })?;
+        Ok((token.trim() == granted.trim()).then_some(lock))
     }
+}
+
+fn unusable(variable: &str, how: &str) -> Failure {
+    Failure::settings(format!(
+        "{variable} {how}, so the scope is not known; give --scope KEY, or --no-scope"
+    ))
 }

@@ -34,6 +34,8 @@ impl Child {
         starter
             .env("FENCEPOST_TOKEN", lock.token.to_string())
             .env("FENCEPOST_LOCK", &lock.name)
+            // A script may set FENCEPOST_TOKEN to another lock's token. This one tells which is the lock's own.
+            .env("FENCEPOST_LOCK_TOKEN", lock.token.to_string())
             // Without the slash, so that a path can be put behind it.
             .env("FENCEPOST_URL", lock.address.url.as_str().trim_end_matches('/'))
             .kill_on_drop(true);

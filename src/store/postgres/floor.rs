@@ -23,7 +23,7 @@ const LOCK_ATTEMPTS: usize = 40;
 /// next statement to see, or were rolled back; and all that are drawn later are higher.
 const NOBODY_DRAWS: &str = "LOCK TABLE fencepost.locks IN SHARE MODE";
 
-const NOBODY_WRITES: &str = "LOCK TABLE fencepost.resources IN SHARE ROW EXCLUSIVE MODE";
+pub(super) const NOBODY_WRITES: &str = "LOCK TABLE fencepost.resources IN SHARE ROW EXCLUSIVE MODE";
 
 /// A row counts for a minute after its lease has ended, as long as `fencepost.sweep_locks` leaves it there:
 /// a clock that is set back a little brings nobody to life who was passed over here. What is below the
@@ -111,7 +111,10 @@ pub(super) async fn raise_under_lock(
 
 /// Begins a transaction that has this lock. Writers wait behind whoever waits for it, so they get a
 /// chance again and again.
-async fn begin_locked(connection: &mut Connection, lock: &'static str) -> Result<(), StoreError> {
+pub(super) async fn begin_locked(
+    connection: &mut Connection,
+    lock: &'static str,
+) -> Result<(), StoreError> {
     for attempt in 1..LOCK_ATTEMPTS {
         let patience = if attempt % 5 == 0 { LONGER } else { BRIEFLY };
         match try_begin_locked(connection, lock, patience).await {

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use sqlx::Row;
+
 use super::{
     connection::{Connection, not_applied},
+    floor::{NOBODY_WRITES, begin_locked},
     notices,
     session::{DEADLINE, surely, within},
 };
@@ -13,7 +16,7 @@ use crate::store::{
     owning_authority::{NONE, owning_authority},
 };
 
-/// Where tokens came from elsewhere, a move looks at every mark.
+/// A move looks at every mark.
 const MOVE_DEADLINE: Duration = Duration::from_mins(10);
 
 const READ: &str = "SELECT kind, identity, namespace FROM fencepost.owning_authority";
@@ -22,8 +25,15 @@ const READ: &str = "SELECT kind, identity, namespace FROM fencepost.owning_autho
 pub const CLAIM: &str =
     "SELECT kind, identity, namespace FROM fencepost.claim_authority($1, $2, $3)";
 
-/// The same, and $4 revision, $5 term.
-const MOVE: &str = "SELECT fencepost.move_authority($1, $2, $3, $4, $5)";
+/// 4611686018427387904 is 2^62. Nobody issues a token from there on.
+const HIGHEST_MARK: &str =
+    "SELECT coalesce(max(token), 0) FROM fencepost.resources WHERE token < 4611686018427387904";
+
+/// The same, and $4 revision, $5 term, $6 the highest mark.
+const MOVE: &str = "SELECT fencepost.move_authority($1, $2, $3, $4, $5, $6)";
+
+/// Under the lock on the marks, each waits only briefly for the others that it needs.
+const MOVE_ATTEMPTS: usize = 10;
 
 pub async fn read(connection: &mut Connection) -> Result<Option<OwningAuthority>, StoreError> {
     let read = within(DEADLINE, async {
@@ -69,20 +79,42 @@ pub async fn move_to(
 ) -> Result<i64, StoreError> {
     debug_assert!(to.kind != NONE || seen.is_none(), "nothing is seen of tokens from elsewhere");
     let moving = within(MOVE_DEADLINE, async {
+        // The long look comes before the locks.
         connection.begin().await?;
-        let floor = sqlx::query_scalar(MOVE)
-            .bind(&to.kind)
-            .bind(&to.identity)
-            .bind(&to.namespace)
-            .bind(seen.map(|seen| seen.revision))
-            .bind(seen.map(|seen| seen.term))
-            .persistent(connection.keeps_statements())
-            .fetch_one(connection.raw())
-            .await
-            .map_err(not_applied)?;
-        connection.commit_in_time().await?;
-        Ok(floor)
+        let marks = sqlx::raw_sql(HIGHEST_MARK).fetch_one(connection.raw()).await;
+        let highest = marks.and_then(|row| row.try_get(0)).map_err(not_applied)?;
+        connection.commit().await?;
+        for _ in 1..MOVE_ATTEMPTS {
+            begin_locked(connection, NOBODY_WRITES).await?;
+            match move_under_lock(connection, to, seen, highest).await {
+                Err(StoreError::Busy | StoreError::Conflict) => connection.rollback().await?,
+                moved => return moved,
+            }
+        }
+        begin_locked(connection, NOBODY_WRITES).await?;
+        move_under_lock(connection, to, seen, highest).await
     });
     let (moved, warned) = notices::listening(moving).await;
     connection.unless_only_here(moved, warned).await
+}
+
+async fn move_under_lock(
+    connection: &mut Connection,
+    to: &OwningAuthority,
+    seen: Option<&Sighting>,
+    highest_mark: i64,
+) -> Result<i64, StoreError> {
+    let floor = sqlx::query_scalar(MOVE)
+        .bind(&to.kind)
+        .bind(&to.identity)
+        .bind(&to.namespace)
+        .bind(seen.map(|seen| seen.revision))
+        .bind(seen.map(|seen| seen.term))
+        .bind(highest_mark)
+        .persistent(connection.keeps_statements())
+        .fetch_one(connection.raw())
+        .await
+        .map_err(not_applied)?;
+    connection.commit_in_time().await?;
+    Ok(floor)
 }

@@ -48,7 +48,7 @@ WITH rights(object, privilege, to_serve) AS (VALUES
     ('fencepost.expect_incarnation(text)', 'EXECUTE', true),
     ('fencepost.commit_after_standbys()', 'EXECUTE', true),
     ('fencepost.claim_authority(text, text, text)', 'EXECUTE', true),
-    ('fencepost.move_authority(text, text, text, bigint, bigint)', 'EXECUTE', false),
+    ('fencepost.move_authority(text, text, text, bigint, bigint, bigint)', 'EXECUTE', false),
     ('fencepost.server_here()', 'EXECUTE', false),
     ('fencepost.lineage_here()', 'EXECUTE', false),
     ('fencepost.read_lineage()', 'EXECUTE', false),

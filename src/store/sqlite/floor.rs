@@ -6,7 +6,7 @@
 use sqlx::{Connection, Row, SqliteConnection};
 
 use super::session::{not_applied, not_committed};
-use crate::store::{FloorState, HeldToken, StoreError};
+use crate::store::{FloorState, HeldToken, StoreError, lock_table::ISSUED_BY_NOBODY};
 
 /// A row counts for a minute after its lease has ended, as in Postgres.
 const STATE: &str = "
@@ -21,6 +21,10 @@ const END_LOCKS: &str = "
 UPDATE locks SET expires_at = CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)
 WHERE token < (SELECT token FROM floor)
   AND expires_at > (julianday('now') - 2440587.5) * 86400000.0";
+
+/// ?1 from where on nobody issues tokens.
+const ISSUE_ABOVE: &str = "UPDATE tokens
+SET issued = max(issued, coalesce((SELECT token FROM floor WHERE token < ?1), 0))";
 
 pub async fn state(connection: &mut SqliteConnection) -> Result<FloorState, StoreError> {
     let row = sqlx::raw_sql(STATE).fetch_one(connection).await.map_err(not_applied)?;
@@ -48,7 +52,8 @@ pub async fn raise(
         .await
         .map_err(not_applied)?;
     if issues {
-        sqlx::raw_sql("UPDATE tokens SET issued = max(issued, (SELECT token FROM floor))")
+        sqlx::query(ISSUE_ABOVE)
+            .bind(ISSUED_BY_NOBODY)
             .execute(&mut *transaction)
             .await
             .map_err(not_applied)?;

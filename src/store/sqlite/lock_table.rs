@@ -54,7 +54,7 @@ impl LockTable for SqliteLockTable {
             "UPDATE tokens SET issued = max(
                  issued,
                  ?2,
-                 (SELECT token FROM floor),
+                 coalesce((SELECT token FROM floor WHERE token < ?1), 0),
                  coalesce(
                      (SELECT (epoch << 48) + revision FROM authority),
                      (SELECT max(token) FROM resources

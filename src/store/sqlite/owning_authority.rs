@@ -27,12 +27,12 @@ SET epoch = epoch + 1, revision = 0, cluster = (SELECT identity FROM owning_auth
     moved_at = unixepoch()
 WHERE cluster <> (SELECT identity FROM owning_authority WHERE kind NOT IN ('store', 'none'))";
 
-/// ?1 whether marks count too, ?2 from where on nobody issues tokens.
-const ABOVE_ALL: &str = "SELECT max(
-    coalesce((SELECT max(token) FROM resources WHERE ?1 AND token < ?2), 0),
-    coalesce((SELECT token FROM floor WHERE token < ?2), 0),
+/// ?1 from where on nobody issues tokens.
+const HIGHEST: &str = "SELECT max(
+    coalesce((SELECT max(token) FROM resources WHERE token < ?1), 0),
+    (SELECT token FROM floor),
     (SELECT issued FROM tokens),
-    coalesce((SELECT (epoch << 48) + revision FROM authority), 0)) + 1";
+    coalesce((SELECT (epoch << 48) + revision FROM authority), 0))";
 
 /// As [`CLAIM`].
 const RECORD: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace)
@@ -92,13 +92,19 @@ pub async fn move_to(
 ) -> Result<i64, StoreError> {
     let _in_line = writing.lock().await;
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
-    let from = read(&mut transaction).await?;
-    let raised: i64 = sqlx::query_scalar(ABOVE_ALL)
-        .bind(from.is_none_or(|from| from.kind == NONE))
+    let highest: i64 = sqlx::query_scalar(HIGHEST)
         .bind(ISSUED_BY_NOBODY)
         .fetch_one(&mut *transaction)
         .await
         .map_err(not_applied)?;
+    let raised = highest.saturating_add(1);
+    if raised >= ISSUED_BY_NOBODY && to.kind != NONE {
+        return Err(StoreError::Unfit(format!(
+            "the store does not move to {}: it has seen the token {highest} or has its floor there, and \
+             an authority issues only tokens below 2^62",
+            to.kind
+        )));
+    }
     sqlx::query(RECORD)
         .bind(&to.kind)
         .bind(&to.identity)

@@ -8,6 +8,7 @@ use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 use super::command;
 use crate::harness::{
     authority::{TestAuthority, on_each_authority},
+    etcd::Etcd,
     eventually,
     fencepost::Fencepost,
     http::{Answer, answer},
@@ -173,4 +174,26 @@ async fn a_busy_file_is_named_as_the_reason() {
     assert_eq!((code, reason.contains("kept its lock for too long")), (1, true), "{reason}");
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("it was begun");
     command(&store, &raise).await.expect("it rises");
+}
+
+/// An operator who names the epoch vouches for that alone, not for the etcd.
+#[tokio::test]
+async fn above_all_in_an_epoch_is_refused_for_another_authority() {
+    let authority = TestAuthority::in_etcd(TestStore::sqlite()).await;
+    let server = authority.fencepost().await;
+    let client = server.client();
+    let held = client.lock("job", LONG).await;
+    let above_all = async |named: &str, more: &[&str]| {
+        let arguments = ["floor", "raise", "--above-all", "--epoch", "3", "--authority", named];
+        command(&authority.store, &[&arguments[..], more].concat()).await
+    };
+    let other = Etcd::start(&[]).await;
+    let ours = authority.flag();
+    for (named, more) in [(&other.url(), &[][..]), (&ours, &["--etcd-prefix", "another"])] {
+        let (code, reason) = above_all(named, more).await.expect_err("another authority");
+        assert_eq!((code, reason.contains("belongs to etcd cluster")), (1, true), "{reason}");
+    }
+    assert_eq!(client.mark("never-seen").await.0, 0, "nothing was changed");
+    let raised = above_all(&ours, &[]).await.expect("it rises");
+    assert!(raised["floor"].as_i64() > Some((3 << 48) + held), "{raised}");
 }

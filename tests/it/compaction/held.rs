@@ -59,6 +59,18 @@ on_each_store! {
         assert_eq!(compacted, expected);
         assert_eq!(answer(client.put("any", 6, "v")).await.status, 201);
         assert_eq!(client.mark("forged/1").await.0, i64::MAX, "it is kept");
+
+        // No bound lets the floor rise to tokens that nobody issues: every write would be refused for ever.
+        for below in ["4611686018427387904", "9223372036854775807"] {
+            let unbounded = [&none[..], &["--below", below]].concat();
+            let (code, reason) = command(&store, &unbounded).await.expect_err("too high");
+            assert_eq!(code, 64);
+            assert!(reason.contains("every token that an authority ever issues (2^62)"), "{reason}");
+        }
+        let highest = [&none[..], &["--below", "4611686018427387903"]].concat();
+        let compacted = command(&store, &highest).await;
+        assert_eq!(compacted.expect("it succeeds")["floor"], 6);
+        assert_eq!(answer(client.put("any", 6, "v")).await.status, 200);
     }
 }
 
@@ -192,4 +204,66 @@ async fn an_etcd_that_was_never_met_is_not_adopted() {
     assert!(reason.contains("never met"), "{reason}");
     let tokens = authority.store.open().await.tokens().await.expect("an answer");
     assert_eq!(tokens.etcd, None);
+}
+
+/// A key that is named like an entry refuses grants, whatever its lease: so it bounds the floor too.
+#[tokio::test]
+async fn an_entry_of_another_kind_bounds_the_floor_while_it_is_there() {
+    let authority = TestAuthority::in_etcd(TestStore::sqlite()).await;
+    let etcd = authority.etcd.as_ref().expect("an etcd");
+    let server = authority.fencepost().await;
+    let client = server.client();
+    pass_through(&client, "early").await;
+    let granted = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).expect("an id").to_owned();
+    let on_other_lease = format!("--lease={lease}");
+    for (key, more) in [("odd/deadbeef", &[&*on_other_lease][..]), ("bare/cafe", &[])] {
+        etcd.ctl(&[&["put", key, "me"], more].concat());
+        let (name, _) = key.split_once('/').expect("a name");
+        let [(_, created)] = etcd.entries(name)[..] else { panic!("one entry") };
+        for name in ["a", "b"] {
+            pass_through(&client, name).await;
+        }
+        let terms = json!({"ttl_ms": millis(LONG)});
+        assert_eq!(answer(client.acquire(name, &terms)).await.status, 423, "{key} holds");
+        let compacted = compact_with(&authority, &[]).await;
+        let why = format!("token {created} holds or waits for the lock {name:?}");
+        assert_eq!((&compacted["bound"], &compacted["bound_by"]), (&json!(created), &json!(why)));
+        etcd.ctl(&["del", key]);
+    }
+    let compacted = compact_with(&authority, &[]).await;
+    assert!(
+        compacted["bound_by"].as_str().expect("a text").contains("newest token"),
+        "{compacted}"
+    );
+}
+
+/// etcd's revision rises with everything that is written there. A floor above what the store remembers of it
+/// would look as if another authority had issued tokens.
+#[tokio::test]
+async fn compaction_does_not_move_the_epoch() {
+    let authority = TestAuthority::in_etcd(TestStore::sqlite()).await;
+    let etcd = authority.etcd.as_ref().expect("an etcd");
+    let server = authority.fencepost().await;
+    pass_through(&server.client(), "early").await;
+    drop(server);
+    for _ in 0..5 {
+        etcd.ctl(&["put", "unrelated", "data"]);
+    }
+    let revision = etcd.revision();
+    let known = authority.store.open().await.tokens().await.expect("an answer").etcd;
+    let remembered = known.expect("it has met etcd").revision;
+    assert!(remembered < revision - 1, "{remembered} {revision}");
+    let forged = format!(
+        "INSERT INTO resources (key, token, touched_at) VALUES ('forged', {}, 0)",
+        revision - 1
+    );
+    authority.store.execute(&forged).await.expect("it is written");
+
+    let compacted = compact_with(&authority, &[]).await;
+    assert_eq!(compacted["bound"], remembered, "{compacted}");
+    assert!(compacted["floor"].as_i64() <= Some(remembered), "{compacted}");
+    let server = authority.fencepost().await;
+    let token = server.client().lock("next", LONG).await;
+    assert!(token < 1 << 48, "the epoch has moved: {token}");
 }

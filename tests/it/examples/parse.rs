@@ -95,8 +95,13 @@ pub fn parse_mention(command: &[String]) -> Result<(), String> {
         }
         _ => false,
     };
+    let lacks_value = || match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => value.is_empty(),
+        _ => false,
+    };
     match error.kind() {
         ErrorKind::ValueValidation if is_placeholder() => Ok(()),
+        ErrorKind::InvalidValue if lacks_value() => Ok(()),
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand

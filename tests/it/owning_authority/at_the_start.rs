@@ -134,7 +134,9 @@ async fn an_etcd_that_is_away_claims_the_store_all_the_same() {
     let server = serve(&store, &etcd.url(), &[]).await;
     let claimed = recorded(&store).await;
     assert_eq!((claimed.kind.as_str(), &claimed.identity), ("etcd", &None));
-    assert!(refusal(&store, "store", &[]).await.contains("etcd cluster not known yet"));
+    assert!(
+        refusal(&store, "store", &[]).await.contains("belongs to etcd (cluster not known yet)")
+    );
     etcd.run().await;
     eventually("the cluster is recorded", || async { recorded(&store).await.identity.is_some() })
         .await;
@@ -174,4 +176,29 @@ on_each_store! {
         assert_eq!((code, said.contains("must acquire it again")), (Some(0), true), "{said}");
         assert_eq!(recorded(&store).await, OwningAuthority::none());
     }
+}
+
+/// Every etcd with default settings has this cluster id, so the record could not tell two of them apart.
+#[tokio::test]
+async fn an_etcd_with_default_settings_is_warned_about() {
+    const PEER: &str = "http://localhost:2380";
+    let cluster = format!("--initial-cluster=alone={PEER}");
+    let peer = format!("--initial-advertise-peer-urls={PEER}");
+    let (etcd, store) = (Etcd::start(&[&cluster, &peer]).await, TestStore::sqlite());
+    let server = serve(&store, &etcd.url(), &[]).await;
+    lock(&server.client(), "k").await;
+    assert_eq!(recorded(&store).await.identity.as_deref(), Some("cdf818194e3a8c32"));
+    eventually("it is logged", || async {
+        server
+            .log()
+            .lines()
+            .any(|line| line.contains("WARN") && line.contains("--initial-cluster-token"))
+    })
+    .await;
+    let serving = store.to_serve().await;
+    let authority = etcd.url();
+    let given = ["check", "--store", &serving, "--authority", &authority, "-o", "json"];
+    let report = String::from_utf8_lossy(&run_discreetly(&given).stdout).into_owned();
+    assert!(report.contains("cdf818194e3a8c32 is the cluster id of every etcd"), "{report}");
+    assert_eq!(finding(&serving, &authority, &[]).0, "ok", "the record itself is right");
 }

@@ -12,8 +12,10 @@ use super::{TTL_MS, is_mismatch, lock, move_to, recorded, serve, try_lock};
 use crate::harness::{
     etcd::{Etcd, unique},
     eventually,
+    fencepost::run,
     http::answer,
     store::{TestStore, on_each_store},
+    transaction::Transaction,
 };
 
 /// Moves a store from one authority to another, past a running server with the former.
@@ -231,4 +233,67 @@ async fn tokens_rise_over_every_move() {
             }
         }
     }
+}
+
+on_each_store! {
+    /// An authority believes no such token, but with `--trust open` the mark is there, and would fence off the
+    /// holders to come.
+    async fn a_mark_above_all_tokens_is_below_the_new_floor(store: TestStore) {
+        let open = serve(&store, "store", &["--trust", "open"]).await;
+        assert!(lock(&open.client(), "k").await < 41_000);
+        assert_eq!(answer(open.client().put("high", 41_000, "v")).await.status, 201);
+        drop(open);
+        let etcd = Etcd::start(&[]).await;
+        assert_eq!(move_to(&store, &etcd.url(), &[]).await, 41_001);
+        let client = serve(&store, &etcd.url(), &[]).await;
+        let token = lock(&client.client(), "high").await;
+        assert_eq!(answer(client.client().put("high", token, "v")).await.status, 200);
+    }
+}
+
+on_each_store! {
+    /// No authority could issue a token that is not stale.
+    async fn a_store_whose_floor_nobody_reaches_moves_to_no_authority(store: TestStore) {
+        let server = serve(&store, "none", &[]).await;
+        store.execute(&format!("UPDATE floor SET token = {}", i64::MAX)).await.unwrap();
+        let (before, serving) = (recorded(&store).await, store.to_serve().await);
+        let etcd = Etcd::start(&[]).await;
+        for to in ["store", &etcd.url()] {
+            let given = ["authority", "move", "--store", &serving, "--to", to, "--yes"];
+            let refused = run(&given);
+            let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(1), "{reason}");
+            assert!(reason.contains("below 2^62"), "{reason}");
+            assert_eq!(recorded(&store).await, before);
+        }
+        // What it says is the floor as it is.
+        drop(server);
+        store.execute("UPDATE owning_authority SET kind = 'store'").await.unwrap();
+        assert_eq!(move_to(&store, "none", &[]).await, i64::MAX);
+    }
+}
+
+/// Writers queue behind a lock that waits, so a move must not wait for long at a time.
+#[tokio::test]
+async fn writes_go_on_while_a_move_waits_for_one_of_them() {
+    const WAITS: &str = "SELECT FROM pg_locks WHERE relation = 'fencepost.resources'::regclass
+        AND mode = 'ShareRowExclusiveLock' AND NOT granted";
+    let store = Arc::new(TestStore::postgres().await);
+    let server = serve(&store, "none", &[]).await;
+    let client = server.client();
+    let slow = "INSERT INTO resources (key, token, touched_at) VALUES ('slow', 1, now())";
+    let slow = Transaction::begin(&store, slow).await;
+    let serving = store.to_serve().await;
+    let operator = tokio::task::spawn_blocking(move || {
+        run(&["authority", "move", "--store", &serving, "--to", "store", "--yes"])
+    });
+    for _ in 0..5 {
+        eventually("the move waits", || slow.says(WAITS)).await;
+        assert_eq!(answer(client.put(&unique("k"), 5, "v")).await.status, 201);
+    }
+    assert_eq!(recorded(&store).await.kind, "none");
+    slow.commit().await;
+    let moved = operator.await.expect("it ends");
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    assert_eq!(recorded(&store).await.kind, "store");
 }

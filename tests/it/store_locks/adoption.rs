@@ -77,3 +77,13 @@ on_each_store! {
         assert_eq!(grant.token.get(), floor + 1);
     }
 }
+
+on_each_store! {
+    /// A floor that no authority reaches must not use up the tokens.
+    async fn a_floor_that_nobody_reaches_is_not_adopted(store: TestStore) {
+        let first = try_acquire(authority(&store).await.as_ref(), "a", TTL).await.unwrap();
+        store.execute(&format!("UPDATE floor SET token = {}", i64::MAX)).await.unwrap();
+        let next = try_acquire(authority(&store).await.as_ref(), "b", TTL).await.unwrap();
+        assert_eq!(next.token.get(), first.token.get() + 1);
+    }
+}
