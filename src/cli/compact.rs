@@ -107,8 +107,8 @@ impl Bound {
         let TokensInUse { settled, lowest_held, .. } = tokens;
         if settled.is_none() && below.is_none() {
             return Err(Failure::settings(
-                "with --authority none nobody here knows which tokens are held: say with --below \
-                 from which token on they may be. The floor will not rise above it",
+                "with --authority none, Fencepost does not know which tokens are held: name with --below \
+                 the lowest token that may be held. The floor will not rise above it",
             ));
         }
         let held = lowest_held.map(|held| Self {

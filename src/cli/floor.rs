@@ -1,7 +1,7 @@
 //! `fencepost floor`: shows the floor under all keys, and raises it.
 //!
-//! It never falls, so a mistake cannot be taken back. What would fence off a holder, or tokens that nobody
-//! has been given yet, has to be asked for in so many words.
+//! It never falls, so a mistake cannot be taken back. What would fence off a holder, or tokens that were
+//! not issued yet, has to be asked for in so many words.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -34,8 +34,8 @@ and servers do when another database server has taken over. It never falls.
   fencepost floor raise --above-all      every token that was ever issued is: after a restored backup
 
 A restored store has old marks, so tokens that had been fenced off would be accepted again.
---above-all makes every holder acquire its lock again. With --authority none nobody here knows which
-tokens were issued: give a number above all of them.
+--above-all makes every holder acquire its lock again. With --authority none, Fencepost does not know
+which tokens were issued: give a number above all of them.
 
 It takes the same --store and --authority as the servers, and to raise the floor, the role that owns
 the schema.")]
@@ -130,8 +130,8 @@ impl Floor {
         let to = to.get();
         if to >= ISSUED_BY_NOBODY && *authority != AuthorityUrl::None {
             return Err(Failure::failed(format!(
-                "{to} is above every token that an authority ever issues (2^62), so nobody could write \
-                 again; nothing was changed"
+                "{to} is above every token that an authority ever issues (2^62), so every later \
+                 write would be stale; nothing was changed"
             )));
         }
         let tokens = tokens_in_use::ask(&self.tokens, store, Reading::Exact).await?;
@@ -155,7 +155,7 @@ impl Floor {
         let newest = match (authority, self.epoch) {
             (AuthorityUrl::None, _) => {
                 return Err(Failure::settings(
-                    "with --authority none nobody here knows which tokens were issued; give a number \
+                    "with --authority none, Fencepost does not know which tokens were issued; give a number \
                      above all of them: fencepost floor raise TOKEN",
                 ));
             }

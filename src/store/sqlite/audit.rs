@@ -62,7 +62,7 @@ impl Audit for SqliteAudit {
         let rows = serde_json::to_string(&rows).map_err(StoreError::unavailable)?;
         let _in_line = self.writing.lock().await;
         let appended = sqlx::query(APPEND).bind(rows).execute(&mut self.connection).await;
-        self.disk.heed(appended.map(drop).map_err(not_applied))
+        self.disk.note_outcome(appended.map(drop).map_err(not_applied))
     }
 
     async fn newest(&mut self, filter: &Filter, limit: usize) -> Result<Vec<Entry>, StoreError> {

@@ -49,7 +49,7 @@ impl Disk {
     }
 
     /// What became of a write: trouble is remembered until a write succeeds.
-    pub fn heed<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub fn note_outcome<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
         match &written {
             Ok(_) => self.forget(),
             Err(error) => self.note(error),

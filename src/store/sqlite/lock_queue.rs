@@ -203,7 +203,7 @@ impl<'c> Queue<'c> {
     ) -> Result<Changed<T>, StoreError> {
         let next = if self.collected { self.first().await?.map(|first| first.lease) } else { None };
         // A failed commit may have reached the disk or not.
-        self.disk.heed(self.transaction.commit().await.map_err(not_committed))?;
+        self.disk.note_outcome(self.transaction.commit().await.map_err(not_committed))?;
         let next = next.filter(|next| Some(next.as_str()) != own);
         Ok(Changed { outcome, next, events: self.events })
     }

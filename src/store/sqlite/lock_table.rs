@@ -66,7 +66,7 @@ impl LockTable for SqliteLockTable {
         .execute(&mut *transaction)
         .await
         .map_err(not_applied)?;
-        self.disk.heed(transaction.commit().await.map_err(not_committed))
+        self.disk.note_outcome(transaction.commit().await.map_err(not_committed))
     }
 
     async fn enter(&mut self, entry: &Entry) -> Result<Changed<Entered>, StoreError> {
@@ -238,7 +238,7 @@ impl LockTable for SqliteLockTable {
         match swept {
             // It has written nothing.
             Ok(swept) if swept.rows_affected() == 0 => Ok(()),
-            swept => self.disk.heed(swept).map(drop),
+            swept => self.disk.note_outcome(swept).map(drop),
         }
     }
 

@@ -74,7 +74,7 @@ impl SqliteMemory {
         let rows = match rows {
             // It has written nothing.
             Ok(rows) if rows.is_empty() => rows,
-            rows => self.disk.heed(rows)?,
+            rows => self.disk.note_outcome(rows)?,
         };
         match rows.first() {
             Some(row) => remembered(row).map_err(not_applied),

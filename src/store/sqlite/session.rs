@@ -68,7 +68,7 @@ impl SqliteSession {
             changed = true;
         }
         if changed {
-            self.disk.heed(transaction.commit().await.map_err(not_committed))?;
+            self.disk.note_outcome(transaction.commit().await.map_err(not_committed))?;
         } else {
             transaction.rollback().await.map_err(not_applied)?;
         }
@@ -172,7 +172,7 @@ impl Session for SqliteSession {
         }
         self.disk.has_room(ENOUGH_BYTES)?;
         let tried = self.try_to_write().await;
-        self.disk.heed(tried)
+        self.disk.note_outcome(tried)
     }
 }
 
