@@ -54,7 +54,7 @@ BEGIN
         fencepost.ms_between, fencepost.sweep_locks, fencepost.drop_rejections,
         fencepost.lineage_here, fencepost.read_lineage, fencepost.expect_lineage, fencepost.take_over,
         fencepost.identify, fencepost.expect_incarnation, fencepost.server_here, fencepost.commit_after_standbys,
-        fencepost.claim_authority, fencepost.move_authority
+        fencepost.claim_authority, fencepost.claim_instance, fencepost.move_authority
         TO fencepost_serve;
 END
 $$;

@@ -2,11 +2,13 @@
 --
 -- `identity` is the cluster as the authority itself names it, `namespace` is the part of it that holds the locks (in etcd: the key
 -- prefix). NULL means: not known yet. Both are empty for the lock table (`store`) and where tokens come from elsewhere (`none`).
+-- `instance` is a random number that Fencepost itself leaves in an authority: two clusters may name themselves alike.
 CREATE TABLE fencepost.owning_authority (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     kind      text NOT NULL CHECK (octet_length(kind) BETWEEN 1 AND 32),
     identity  text,
     namespace text,
+    instance  text,
     since     timestamptz NOT NULL DEFAULT now()
 );
 
@@ -59,6 +61,21 @@ BEGIN
         WHERE a.cluster <> stands.identity;
     END IF;
     RETURN stands;
+END
+$$;
+
+-- Records the number that was left in the authority, in place of the one before, if there was one: then the authority has lost what it
+-- knew, and the epoch moves on. Returns what stands: the caller compares. Of two that replace the same number, one wins.
+CREATE FUNCTION fencepost.claim_instance(former text, shown text, shown_revision bigint, shown_term bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM fencepost.authority FOR UPDATE;
+    UPDATE fencepost.owning_authority AS o SET instance = shown WHERE o.instance IS NOT DISTINCT FROM former;
+    IF FOUND AND former IS NOT NULL THEN
+        UPDATE fencepost.authority AS a
+        SET epoch = a.epoch + 1, revision = shown_revision, term = shown_term, moved_at = now();
+    END IF;
+    RETURN (SELECT o.instance FROM fencepost.owning_authority AS o);
 END
 $$;
 
@@ -175,7 +192,7 @@ $$;
 -- what the new authority shows now, where it counts by itself. `highest_mark` is the highest one below 2^62: the caller looks at all
 -- marks before it locks the table.
 CREATE FUNCTION fencepost.move_authority(
-    to_kind text, to_identity text, to_namespace text, to_revision bigint, to_term bigint, highest_mark bigint
+    to_kind text, to_identity text, to_namespace text, to_instance text, to_revision bigint, to_term bigint, highest_mark bigint
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -205,9 +222,11 @@ BEGIN
     END IF;
     raised := least(highest, 9223372036854775806) + 1;
     UPDATE fencepost.floor SET token = raised;
-    INSERT INTO fencepost.owning_authority (kind, identity, namespace) VALUES (to_kind, to_identity, to_namespace)
+    INSERT INTO fencepost.owning_authority (kind, identity, namespace, instance)
+    VALUES (to_kind, to_identity, to_namespace, to_instance)
     ON CONFLICT (only_row) DO UPDATE
-        SET kind = excluded.kind, identity = excluded.identity, namespace = excluded.namespace, since = now();
+        SET kind = excluded.kind, identity = excluded.identity, namespace = excluded.namespace,
+            instance = excluded.instance, since = now();
     -- Their holders have lost them, and those who wait ask again.
     DELETE FROM fencepost.locks;
     IF to_kind = 'store' THEN
@@ -227,5 +246,5 @@ END
 $$;
 
 REVOKE ALL ON fencepost.owning_authority FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencepost.claim_authority(text, text, text), fencepost.expect_authority(text, text),
-    fencepost.check_remembered(), fencepost.move_authority(text, text, text, bigint, bigint, bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencepost.claim_authority(text, text, text), fencepost.claim_instance(text, text, bigint, bigint), fencepost.expect_authority(text, text),
+    fencepost.check_remembered(), fencepost.move_authority(text, text, text, text, bigint, bigint, bigint) FROM PUBLIC;

@@ -4,6 +4,7 @@ CREATE TABLE owning_authority (
     kind      TEXT NOT NULL CHECK (length(CAST(kind AS BLOB)) BETWEEN 1 AND 32),
     identity  TEXT,
     namespace TEXT,
+    instance  TEXT,
     since     INTEGER NOT NULL DEFAULT (unixepoch()) -- seconds since 1970
 ) STRICT;
 

@@ -18,6 +18,7 @@ mod epoch;
 mod examination;
 mod holding;
 mod identity;
+mod instance;
 mod introduction;
 mod keeper;
 mod layout;
@@ -44,7 +45,7 @@ use quick_cache::sync::Cache;
 
 pub use self::{
     examination::examine,
-    identity::{claimed_by, identify},
+    identity::{claimed_by, identify, renew_instance},
     tokens_in_use::{newest_in_epoch, newest_remembered, tokens_in_use},
     user::{Password, User},
 };

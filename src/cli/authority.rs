@@ -93,18 +93,22 @@ impl Authority {
     async fn move_to(&self, to: &AuthorityUrl) -> Result<(), Failure> {
         let (url, store) = self.store.open().map_err(Failure::settings)?;
         store.check().await?;
-        let (to, seen) = self.target(to).await?;
+        let (mut named, mut seen) = self.target(to).await?;
         let recorded = store.owning_authority().await?;
         let in_doubt = |error| Failure::of_change(error, "fencepost authority");
-        if recorded.as_ref() == Some(&to) {
+        if recorded
+            .as_ref()
+            .is_some_and(|recorded| recorded.is_complete() && recorded.may_be(&named))
+        {
             // By a move, perhaps, whose outcome was unknown.
             store.wait_for_standbys().await.map_err(in_doubt)?;
-            say(&format!("{url} belongs to {to} already; nothing was changed"));
-            return self.output.object(&FIELDS, &document(&to));
+            say(&format!("{url} belongs to {named} already; nothing was changed"));
+            return self.output.object(&FIELDS, &document(&named));
         }
+        let recorded_identity = recorded.as_ref().and_then(|recorded| recorded.identity.clone());
         let from = recorded.map_or_else(|| "no authority yet".into(), |from| from.to_string());
         say(&format!(
-            "{url} belongs to {from}, and will belong to {to}.\n\
+            "{url} belongs to {from}, and will belong to {named}.\n\
              Every lock that is held is lost: its holder must acquire it again.\n\
              Every token that was issued before becomes stale.\n\
              Servers that run with another authority grant nothing any more: restart them with the new one."
@@ -112,8 +116,17 @@ impl Authority {
         if !self.is_confirmed() {
             return Err(Failure::failed("nothing was changed: confirm the move with --yes"));
         }
-        let floor = store.move_authority(&to, seen.as_ref()).await.map_err(in_doubt)?;
-        let mut moved = document(&to);
+        let is_alike = recorded_identity.is_some() && recorded_identity == named.identity;
+        if let AuthorityUrl::Etcd(url) = to
+            && (is_alike || named.instance.is_none())
+        {
+            // A new number, which none that was in use before can follow.
+            let options = self.etcd.options(url).map_err(Failure::settings)?;
+            authority::etcd::renew_instance(options).await.map_err(unanswered)?;
+            (named, seen) = self.target(to).await?;
+        }
+        let floor = store.move_authority(&named, seen.as_ref()).await.map_err(in_doubt)?;
+        let mut moved = document(&named);
         moved["floor"] = json!(floor);
         self.output.object(&["kind", "identity", "namespace", "floor"], &moved)
     }
@@ -128,13 +141,8 @@ impl Authority {
             AuthorityUrl::Store => Ok((OwningAuthority::store(), None)),
             AuthorityUrl::Etcd(url) => {
                 let options = self.etcd.options(url).map_err(Failure::settings)?;
-                match authority::etcd::identify(options).await {
-                    Ok((named, seen)) => Ok((named, Some(seen))),
-                    Err(AuthorityError::Unavailable(reason)) => Err(Failure::Unavailable(format!(
-                        "etcd does not answer, so it cannot be recorded: {reason}"
-                    ))),
-                    Err(error) => Err(Failure::failed(error.to_string())),
-                }
+                let (named, seen) = authority::etcd::identify(options).await.map_err(unanswered)?;
+                Ok((named, Some(seen)))
             }
         }
     }
@@ -166,4 +174,13 @@ fn document(recorded: &OwningAuthority) -> Value {
 /// For whoever reads along. What a program needs goes to standard output.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn unanswered(error: AuthorityError) -> Failure {
+    match error {
+        AuthorityError::Unavailable(reason) => Failure::Unavailable(format!(
+            "etcd does not answer, so it cannot be recorded: {reason}"
+        )),
+        error => Failure::failed(error.to_string()),
+    }
 }

@@ -84,6 +84,11 @@ pub async fn ask(
         AuthorityUrl::Etcd(url) => {
             let Some(known) = known else { return Err(unmet()) };
             let options = settings.etcd.options(url).map_err(Failure::settings)?;
+            if let Some(recorded) = store.owning_authority().await? {
+                // Another one may have the same cluster id.
+                let (named, _) = etcd::identify(options.clone()).await.map_err(cannot_be_asked)?;
+                recorded.check(&named)?;
+            }
             let found = etcd::tokens_in_use(options, &known).await.map_err(cannot_be_asked)?;
             let lowest_held = lowest_held.into_iter().chain(found.lowest_held).min();
             let (newest, settled) = (Some(found.newest), Some(by_etcd));

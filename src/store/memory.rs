@@ -88,6 +88,15 @@ pub trait Memory: Send {
         &mut self,
         wanted: &OwningAuthority,
     ) -> Result<OwningAuthority, StoreError>;
+
+    /// Records the number that was found in the authority, in place of `former`; where there was one, the epoch moves on in
+    /// the same transaction. Returns the number that stands.
+    async fn claim_instance(
+        &mut self,
+        former: Option<&str>,
+        found: &str,
+        seen: &Sighting,
+    ) -> Result<Option<String>, StoreError>;
 }
 
 /// What both stores answer alike, with numbers of 64 bits.
@@ -100,10 +109,11 @@ where
 {
     let kind: Option<String> = row.try_get("kind")?;
     let (identity, namespace) = (row.try_get("identity")?, row.try_get("namespace")?);
+    let instance = row.try_get("instance")?;
     Ok(Recalled {
         row: remembered(row)?,
         issued: row.try_get("issued")?,
-        owner: kind.map(|kind| OwningAuthority { kind, identity, namespace }),
+        owner: kind.map(|kind| OwningAuthority { kind, identity, namespace, instance }),
     })
 }
 

@@ -23,6 +23,8 @@ pub struct OwningAuthority {
     pub identity: Option<String>,
     /// The part of it that holds the locks, such as a key prefix. `None`: not known yet.
     pub namespace: Option<String>,
+    /// A random number that Fencepost has left in it: two clusters may name themselves alike. `None`: not known yet.
+    pub instance: Option<String>,
 }
 
 impl OwningAuthority {
@@ -38,7 +40,7 @@ impl OwningAuthority {
 
     fn without_cluster(kind: &str) -> Self {
         let (identity, namespace) = (Some(String::new()), Some(String::new()));
-        Self { kind: kind.into(), identity, namespace }
+        Self { kind: kind.into(), identity, namespace, instance: None }
     }
 
     /// Whether both can be the same authority, as far as they are known.
@@ -47,6 +49,7 @@ impl OwningAuthority {
         self.kind == other.kind
             && agree(&self.identity, &other.identity)
             && agree(&self.namespace, &other.namespace)
+            && agree(&self.instance, &other.instance)
     }
 
     pub fn is_complete(&self) -> bool {
@@ -59,6 +62,11 @@ impl OwningAuthority {
     }
 
     fn refuses(&self, wanted: &Self) -> StoreError {
+        if (Self { instance: None, ..self.clone() }).may_be(wanted) {
+            return StoreError::OtherAuthority(format!(
+                "the store belongs to another {self}: this one has the same id, and was made apart from it"
+            ));
+        }
         StoreError::OtherAuthority(format!("the store belongs to {self}, not to {wanted}"))
     }
 }
@@ -89,6 +97,7 @@ where
         kind: row.try_get("kind")?,
         identity: row.try_get("identity")?,
         namespace: row.try_get("namespace")?,
+        instance: row.try_get("instance")?,
     })
 }
 
@@ -101,7 +110,19 @@ mod tests {
             kind: "etcd".into(),
             identity: identity.map(Into::into),
             namespace: namespace.map(Into::into),
+            instance: None,
         }
+    }
+
+    #[test]
+    fn two_of_one_name_are_told_apart_by_what_was_left_in_them() {
+        let [one, other] = ["1", "2"].map(|number| OwningAuthority {
+            instance: Some(number.into()),
+            ..etcd(Some("a"), None)
+        });
+        assert!(one.check(&etcd(Some("a"), None)).is_ok() && one.check(&one).is_ok());
+        let refused = one.check(&other).expect_err("another one").to_string();
+        assert!(refused.contains("another etcd cluster a: this one has the same id"), "{refused}");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use etcd_client::{Client, Error, GetOptions, StatusResponse};
+use etcd_client::{Client, Error, StatusResponse};
 use tokio::time::timeout;
 
 use super::{
     EtcdOptions, claimed_by,
     epoch::sighting,
     identity::DEFAULT_CLUSTER,
+    instance::Instance,
     layout::Layout,
     members::Members,
     trouble::Trouble,
@@ -61,10 +62,10 @@ pub async fn examine(options: EtcdOptions, store: &dyn Store) -> Vec<Finding> {
             format!("etcd has no quorum, or refuses us: {reason}"),
             "see `etcdctl endpoint status --cluster`, and the rights of the user",
         )),
-        Ok(seen) => {
+        Ok((seen, instance)) => {
             findings.push(Finding::good(Subject::Authority, "etcd answers, with a quorum"));
             let identity = Some(seen.cluster.clone());
-            findings.extend(owner(store, &OwningAuthority { identity, ..wanted }).await);
+            findings.extend(owner(store, &OwningAuthority { identity, instance, ..wanted }).await);
             findings.extend(default_cluster(&seen.cluster));
             match remembered {
                 Ok(tokens) => findings.extend(memory(&seen, tokens.etcd.as_ref())),
@@ -85,13 +86,13 @@ async fn owner(store: &dyn Store, wanted: &OwningAuthority) -> Vec<Finding> {
     recorded.map(|recorded| ownership::finding(recorded.as_ref(), wanted)).into_iter().collect()
 }
 
-/// Two of these on one store would grant one lock twice, and nothing would notice.
+/// A new one of these looks like the store's own that was emptied, and takes its place.
 fn default_cluster(cluster: &str) -> Option<Finding> {
     (cluster == DEFAULT_CLUSTER).then(|| {
         Finding::doubtful(
             Subject::Owner,
             format!("{cluster} is the cluster id of every etcd with default settings"),
-            "the store cannot tell this etcd from another one: give each cluster its own \
+            "a new etcd at its address would be taken for this one, emptied: give each cluster its own \
              --initial-cluster-token when it is made",
         )
     })
@@ -114,11 +115,13 @@ fn reason(error: Error) -> String {
     }
 }
 
-/// A linearizable read of nothing in particular: its header is what etcd itself stands for.
-async fn shown(client: &mut Client, layout: &Layout) -> Result<Sighting, String> {
-    let nothing = GetOptions::new().with_count_only();
-    match timeout(PATIENCE, client.get(layout.landmark(), Some(nothing))).await {
-        Ok(Ok(answer)) => sighting(answer.header()).map_err(|error| error.to_string()),
+/// A linearizable read: its header is what etcd itself stands for, and it shows the number that was left there.
+async fn shown(client: &mut Client, layout: &Layout) -> Result<(Sighting, Option<String>), String> {
+    match timeout(PATIENCE, client.get(layout.landmark(), None)).await {
+        Ok(Ok(answer)) => {
+            let seen = sighting(answer.header()).map_err(|error| error.to_string())?;
+            Ok((seen, Instance::shown_by(&answer).map(|shown| shown.number)))
+        }
         Ok(Err(error)) => Err(reason(error)),
         Err(_) => Err("no answer in time".into()),
     }

@@ -1,7 +1,12 @@
 //! Which etcd this is, as the store records the authority that it belongs to: the cluster id that every answer
-//! carries, and the prefix of the keys. A restore from a snapshot keeps the cluster id.
+//! carries, the prefix of the keys, and the number that Fencepost has left in it. A restore from a snapshot keeps them.
 
-use super::{EtcdOptions, epoch, layout::Layout, members::Members, members::PATIENCE};
+use super::{
+    EtcdOptions, epoch,
+    instance::{self, Instance},
+    layout::Layout,
+    members::{Members, PATIENCE},
+};
 use crate::{
     authority::AuthorityError,
     store::{OwningAuthority, Sighting},
@@ -14,7 +19,14 @@ pub const DEFAULT_CLUSTER: &str = "cdf818194e3a8c32";
 /// As far as settings say.
 pub fn claimed_by(prefix: &str) -> OwningAuthority {
     let namespace = Some(Layout::new(prefix).base().to_owned());
-    OwningAuthority { kind: "etcd".into(), identity: None, namespace }
+    OwningAuthority { kind: "etcd".into(), identity: None, namespace, instance: None }
+}
+
+/// Leaves a new number in an etcd, after the one that it has, if any.
+pub async fn renew_instance(options: EtcdOptions) -> Result<(), AuthorityError> {
+    let (named, _) = identify(options.clone()).await?;
+    let members = Members::new(&options.members, options.tls, options.user);
+    instance::renew(&members, &Layout::new(&options.prefix), named.instance).await
 }
 
 /// As etcd itself says, and what it shows now. It changes nothing.
@@ -29,5 +41,6 @@ pub async fn identify(options: EtcdOptions) -> Result<(OwningAuthority, Sighting
         .await?;
     let seen = epoch::sighting(answer.header())?;
     let identity = Some(seen.cluster.clone());
-    Ok((OwningAuthority { identity, ..claimed_by(&options.prefix) }, seen))
+    let instance = Instance::shown_by(&answer).map(|shown| shown.number);
+    Ok((OwningAuthority { identity, instance, ..claimed_by(&options.prefix) }, seen))
 }

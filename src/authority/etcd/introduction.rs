@@ -56,8 +56,8 @@ async fn version_and_cluster(members: &Members, number: usize) -> Option<(String
 fn log_default_cluster(cluster: &str) {
     tracing::warn!(
         cluster,
-        "etcd has the cluster id of every etcd with default settings, so the store cannot tell it from \
-         another one; give each cluster its own --initial-cluster-token when it is made"
+        "etcd has the cluster id of every etcd with default settings, so a new one at its address \
+         would be taken for this one, emptied; give each cluster its own --initial-cluster-token when it is made"
     );
 }
 

@@ -44,12 +44,19 @@ enum Job {
     },
     /// The cluster that was seen.
     Claim(String, Reply<()>),
+    ClaimInstance {
+        former: Option<String>,
+        found: String,
+        seen: Sighting,
+        reply: Reply<Option<String>>,
+    },
 }
 
 #[derive(Clone)]
 pub struct Keeper {
     jobs: mpsc::Sender<Job>,
     known: watch::Receiver<Option<Remembered>>,
+    instance: watch::Receiver<Option<String>>,
 }
 
 impl Keeper {
@@ -57,6 +64,7 @@ impl Keeper {
     pub fn start(store: &Arc<dyn Store>, wanted: OwningAuthority) -> Self {
         let (jobs, queue) = mpsc::channel(CAPACITY);
         let (news, known) = watch::channel(None);
+        let (recorded_instance, instance) = watch::channel(None);
         let worker = Worker {
             store: store.clone(),
             memory: None,
@@ -64,14 +72,21 @@ impl Keeper {
             outage: None,
             wanted,
             news,
+            recorded_instance,
         };
         tokio::spawn(worker.run(queue));
-        Self { jobs, known }
+        Self { jobs, known, instance }
     }
 
     /// The row as this process last saw it: it has not fallen since.
     pub fn known(&self) -> Option<Remembered> {
         self.known.borrow().clone()
+    }
+
+    /// The number of the store's etcd, as it was when the row was last read. It changes with the epoch only, unless none
+    /// was recorded.
+    pub fn instance(&self) -> Option<String> {
+        self.instance.borrow().clone()
     }
 
     /// Wakes whenever [`known`](Self::known) changes.
@@ -110,6 +125,17 @@ impl Keeper {
         self.ask(|reply| Job::MoveOn { from, to, reply }).await
     }
 
+    /// Records the number that was found in etcd, in place of `former`; where there was one, the epoch moves on. Returns what
+    /// stands.
+    pub async fn claim_instance(
+        &self,
+        former: Option<String>,
+        found: String,
+        seen: Sighting,
+    ) -> Result<Option<String>, AuthorityError> {
+        self.ask(|reply| Job::ClaimInstance { former, found, seen, reply }).await
+    }
+
     /// Has the store record this cluster as the one that it belongs to, unless it has recorded one. An
     /// error if it belongs to another.
     pub async fn claim(&self, cluster: String) -> Result<(), AuthorityError> {
@@ -134,6 +160,7 @@ struct Worker {
     outage: Option<Outage>,
     wanted: OwningAuthority,
     news: watch::Sender<Option<Remembered>>,
+    recorded_instance: watch::Sender<Option<String>>,
 }
 
 impl Worker {
@@ -155,6 +182,9 @@ impl Worker {
                     Job::MoveOn { from, to, reply } => {
                         let moved = self.move_on(from, to, MoveReason::WentBackwards).await;
                         let _ = reply.send(moved);
+                    }
+                    Job::ClaimInstance { former, found, seen, reply } => {
+                        let _ = reply.send(self.claim_instance(former, &found, &seen).await);
                     }
                     Job::Claim(cluster, reply) => {
                         let _ = reply.send(self.claim(cluster).await);
@@ -194,6 +224,7 @@ impl Worker {
             if !owner.is_complete() {
                 return Ok(None);
             }
+            self.recorded_instance.send_replace(owner.instance.clone());
             let due = self.due_epoch(&recalled)?;
             let row = recalled.row;
             if due <= row.epoch {
@@ -262,6 +293,18 @@ impl Worker {
     ) -> Result<Remembered, StoreError> {
         let moved = self.memory().await?.move_on(from, &to, reason).await;
         self.learn(moved)
+    }
+
+    async fn claim_instance(
+        &mut self,
+        former: Option<String>,
+        found: &str,
+        seen: &Sighting,
+    ) -> Result<Option<String>, StoreError> {
+        let stands = self.memory().await?.claim_instance(former.as_deref(), found, seen).await;
+        let stands = self.unless_failed(stands)?;
+        self.recorded_instance.send_replace(stands.clone());
+        Ok(stands)
     }
 
     async fn claim(&mut self, cluster: String) -> Result<(), StoreError> {

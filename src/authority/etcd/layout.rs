@@ -46,9 +46,9 @@ impl Layout {
         &self.base
     }
 
-    /// A key that may be read wherever locks may be, to see how far etcd has come.
+    /// The key that is read to see how far etcd has come. It holds the number that tells this etcd from others (`instance.rs`).
     pub fn landmark(&self) -> Vec<u8> {
-        format!("{}fencepost", self.base).into_bytes()
+        format!("{}fencepost-instance", self.base).into_bytes()
     }
 
     /// Under this are all entries of a lock, and perhaps other things.
@@ -166,7 +166,7 @@ mod tests {
     fn ranges_hold_what_they_are_for() {
         let name = Key::new("orders/42").unwrap();
         let layout = Layout::new("app");
-        assert_eq!(layout.landmark(), b"app/fencepost");
+        assert_eq!(layout.landmark(), b"app/fencepost-instance");
         assert_eq!(
             layout.directory_range(&name),
             (b"app/orders/42/".to_vec(), b"app/orders/420".to_vec())

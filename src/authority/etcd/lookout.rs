@@ -5,12 +5,19 @@
 //! proof. All who wonder at the same time share one question. A background task asks now and then
 //! even if nobody does.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     epoch::{self, LAST_EPOCH},
+    instance::{self, Instance},
     keeper::Keeper,
     layout::Layout,
     members::{Members, PATIENCE},
@@ -20,11 +27,14 @@ use crate::{
     store::{BETWEEN_MOVES, Remembered, Sighting},
 };
 
+/// No look has succeeded yet.
+const NONE_YET: u32 = u32::MAX;
+
 /// How often to look while nobody asks.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Each further attempt means that somebody else has moved the epoch meanwhile.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 8;
 
 type Looked = Result<Remembered, AuthorityError>;
 
@@ -34,20 +44,24 @@ pub struct Lookout {
     questions: mpsc::UnboundedSender<oneshot::Sender<Looked>>,
     /// Whether the last look has shown that the store belongs to another authority.
     foreign: watch::Receiver<bool>,
+    /// The epoch in which a look has last found the store's own etcd.
+    looked_in: Arc<AtomicU32>,
 }
 
 impl Lookout {
     pub fn start(members: &Arc<Members>, keeper: &Keeper, layout: &Layout) -> Self {
         let (questions, queue) = mpsc::unbounded_channel();
         let (is_foreign, foreign) = watch::channel(false);
+        let looked_in = Arc::new(AtomicU32::new(NONE_YET));
         let watchman = Watchman {
             members: members.clone(),
             keeper: keeper.clone(),
             layout: layout.clone(),
             foreign: is_foreign,
+            looked_in: looked_in.clone(),
         };
         tokio::spawn(watchman.run(queue));
-        Self { keeper: keeper.clone(), questions, foreign }
+        Self { keeper: keeper.clone(), questions, foreign, looked_in }
     }
 
     /// Whether the last look has shown that the store belongs to another authority.
@@ -71,11 +85,11 @@ impl Lookout {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// The row as it is in the store now.
+    /// The row as it is in the store now. Where the epoch has moved, the store's etcd may be another one by now.
     pub async fn row(&self) -> Looked {
         match self.keeper.recall().await? {
-            Some(row) => Ok(row),
-            None => self.look().await,
+            Some(row) if self.looked_in.load(Ordering::Acquire) == u32::from(row.epoch) => Ok(row),
+            _ => self.look().await,
         }
     }
 
@@ -90,7 +104,9 @@ impl Lookout {
 
     /// etcd was at `row` before it was asked, and showed `seen`: it has gone backwards.
     pub async fn move_on(&self, row: Remembered, seen: &Sighting) -> Looked {
-        move_on(&self.keeper, row, seen).await
+        // A look also tells whether it is the store's etcd at all.
+        let looked = self.look().await?;
+        if looked.epoch > row.epoch { Ok(looked) } else { move_on(&self.keeper, row, seen).await }
     }
 }
 
@@ -99,6 +115,7 @@ struct Watchman {
     keeper: Keeper,
     layout: Layout,
     foreign: watch::Sender<bool>,
+    looked_in: Arc<AtomicU32>,
 }
 
 impl Watchman {
@@ -127,7 +144,8 @@ impl Watchman {
                 }
             }
             Err(error) => tracing::debug!(%error, "how far etcd has come is not known"),
-            Ok(_) => {
+            Ok(row) => {
+                self.looked_in.store(row.epoch.into(), Ordering::Release);
                 if self.foreign.send_replace(false) {
                     tracing::info!("locks are granted again: this etcd is the store's authority");
                 }
@@ -138,11 +156,14 @@ impl Watchman {
     async fn look(&self) -> Looked {
         for _ in 0..ATTEMPTS {
             let row = self.keeper.recall().await?;
-            let seen = self.sight().await?;
+            let (seen, shown) = self.sight().await?;
             let Some(row) = row else {
                 self.meet(&seen).await?;
                 continue;
             };
+            if !self.is_the_same(&row, &seen, shown).await? {
+                continue;
+            }
             if epoch::has_gone_backwards(&row, &seen)? {
                 move_on(&self.keeper, row, &seen).await?;
                 continue;
@@ -154,6 +175,52 @@ impl Watchman {
             }
         }
         Err(AuthorityError::Unavailable("the epoch has no rest".into()))
+    }
+
+    /// Whether the etcd shows the number that the store has recorded. `false`: it does not yet, so look again.
+    async fn is_the_same(
+        &self,
+        row: &Remembered,
+        seen: &Sighting,
+        shown: Option<Instance>,
+    ) -> Result<bool, AuthorityError> {
+        if seen.cluster != row.seen.cluster {
+            // That is refused anyway, and gets no number.
+            return Ok(true);
+        }
+        let recorded = self.keeper.instance();
+        let Some(shown) = shown else {
+            instance::leave(&self.members, &self.layout, recorded).await?;
+            return Ok(false);
+        };
+        let Some(recorded) = recorded else {
+            let stands =
+                self.keeper.claim_instance(None, shown.number.clone(), seen.clone()).await?;
+            return if stands.as_ref() == Some(&shown.number) {
+                Ok(false)
+            } else {
+                Err(another(seen))
+            };
+        };
+        if shown.number == recorded {
+            return Ok(true);
+        }
+        if shown.former.as_ref() != Some(&recorded) {
+            return Err(another(seen));
+        }
+        // It had lost the number, and with it whatever else was written after that.
+        let new_epoch = next_epoch(row)?;
+        self.keeper.claim_instance(Some(recorded), shown.number, seen.clone()).await?;
+        tracing::warn!(
+            old_epoch = row.epoch,
+            new_epoch,
+            old_revision = row.seen.revision,
+            new_revision = seen.revision,
+            cluster = seen.cluster,
+            "etcd has lost the number that was left in it: wiped, or a new one. A new epoch begins, and all earlier grants \
+             are lost"
+        );
+        Ok(false)
     }
 
     /// The first meeting of this store with an etcd, or the first since it was made to record which.
@@ -172,7 +239,7 @@ impl Watchman {
     }
 
     /// A linearizable read: it shows everything that was done before it was asked for.
-    async fn sight(&self) -> Result<Sighting, AuthorityError> {
+    async fn sight(&self) -> Result<(Sighting, Option<Instance>), AuthorityError> {
         let landmark = self.layout.landmark();
         let answer = self
             .members
@@ -181,16 +248,21 @@ impl Watchman {
                 async move { client.get(landmark, None).await }
             })
             .await?;
-        epoch::sighting(answer.header())
+        Ok((epoch::sighting(answer.header())?, Instance::shown_by(&answer)))
     }
 }
 
-/// Of all who notice, one moves the epoch; the others learn of it.
+fn another(seen: &Sighting) -> AuthorityError {
+    AuthorityError::Foreign(format!(
+        "the store belongs to another etcd with the cluster id {}: this one was made apart from it. Correct --authority, or \
+         move the store with `fencepost authority move`",
+        seen.cluster
+    ))
+}
+
+/// Of all that notice, one moves the epoch; the others learn of it.
 async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
-    let next = row.epoch + 1;
-    if next > LAST_EPOCH {
-        return Err(AuthorityError::Unfit("etcd has gone backwards, and no epoch is left".into()));
-    }
+    let next = next_epoch(&row)?;
     let to = Remembered { epoch: next, seen: seen.clone() };
     let now = keeper.move_on(row.epoch, to.clone()).await?;
     if now.epoch == row.epoch {
@@ -214,4 +286,12 @@ async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
         "etcd has gone backwards: restored or wiped. A new epoch begins, and all earlier grants are lost"
     );
     Ok(now)
+}
+
+fn next_epoch(row: &Remembered) -> Result<u16, AuthorityError> {
+    let next = row.epoch + 1;
+    if next > LAST_EPOCH {
+        return Err(AuthorityError::Unfit("etcd has gone backwards, and no epoch is left".into()));
+    }
+    Ok(next)
 }

@@ -22,7 +22,7 @@ const RECALL: &str = "
 SELECT epoch::int8 AS epoch, revision, cluster, term, greatest(
     (SELECT token FROM fencepost.floor WHERE token < 4611686018427387904),
     (SELECT last_value FROM fencepost.tokens WHERE is_called),
-    0) AS issued, o.kind, o.identity, o.namespace
+    0) AS issued, o.kind, o.identity, o.namespace, o.instance
 FROM fencepost.authority LEFT JOIN fencepost.owning_authority AS o ON true";
 
 const HIGHEST: &str = "
@@ -165,6 +165,17 @@ impl Memory for PostgresMemory {
         wanted: &OwningAuthority,
     ) -> Result<OwningAuthority, StoreError> {
         let claimed = owning_authority::claim(&mut self.connection, wanted).await;
+        self.connection.unless_deposed(claimed)
+    }
+
+    async fn claim_instance(
+        &mut self,
+        former: Option<&str>,
+        found: &str,
+        seen: &Sighting,
+    ) -> Result<Option<String>, StoreError> {
+        let claimed =
+            owning_authority::claim_instance(&mut self.connection, former, found, seen).await;
         self.connection.unless_deposed(claimed)
     }
 }

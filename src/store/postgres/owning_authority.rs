@@ -19,18 +19,21 @@ use crate::store::{
 /// A move looks at every mark.
 const MOVE_DEADLINE: Duration = Duration::from_mins(10);
 
-const READ: &str = "SELECT kind, identity, namespace FROM fencepost.owning_authority";
+const READ: &str = "SELECT kind, identity, namespace, instance FROM fencepost.owning_authority";
 
 /// $1 kind, $2 identity, $3 namespace.
 pub const CLAIM: &str =
-    "SELECT kind, identity, namespace FROM fencepost.claim_authority($1, $2, $3)";
+    "SELECT kind, identity, namespace, instance FROM fencepost.claim_authority($1, $2, $3)";
+
+/// $1 the number before, $2 the one that was found, $3 revision, $4 term.
+const CLAIM_INSTANCE: &str = "SELECT fencepost.claim_instance($1, $2, $3, $4)";
 
 /// 4611686018427387904 is 2^62. Nobody issues a token from there on.
 const HIGHEST_MARK: &str =
     "SELECT coalesce(max(token), 0) FROM fencepost.resources WHERE token < 4611686018427387904";
 
-/// The same, and $4 revision, $5 term, $6 the highest mark.
-const MOVE: &str = "SELECT fencepost.move_authority($1, $2, $3, $4, $5, $6)";
+/// The same, and $4 the number that was left in it, $5 revision, $6 term, $7 the highest mark.
+const MOVE: &str = "SELECT fencepost.move_authority($1, $2, $3, $4, $5, $6, $7)";
 
 /// Under the lock on the marks, each waits only briefly for the others that it needs.
 const MOVE_ATTEMPTS: usize = 10;
@@ -72,6 +75,31 @@ pub async fn claim(
     connection.unless_only_here(claimed, warned).await.map_err(surely)
 }
 
+/// Returns what stands. Claiming again changes nothing.
+pub async fn claim_instance(
+    connection: &mut Connection,
+    former: Option<&str>,
+    found: &str,
+    seen: &Sighting,
+) -> Result<Option<String>, StoreError> {
+    let claim = within(DEADLINE, async {
+        connection.begin_if_pooled().await?;
+        let stands = sqlx::query_scalar(CLAIM_INSTANCE)
+            .bind(former)
+            .bind(found)
+            .bind(seen.revision)
+            .bind(seen.term)
+            .persistent(connection.keeps_statements())
+            .fetch_one(connection.raw())
+            .await
+            .map_err(not_applied);
+        connection.end_if_pooled(&stands).await?;
+        stands
+    });
+    let (claimed, warned) = notices::listening(claim).await;
+    connection.unless_only_here(claimed, warned).await.map_err(surely)
+}
+
 pub async fn move_to(
     connection: &mut Connection,
     to: &OwningAuthority,
@@ -108,6 +136,7 @@ async fn move_under_lock(
         .bind(&to.kind)
         .bind(&to.identity)
         .bind(&to.namespace)
+        .bind(&to.instance)
         .bind(seen.map(|seen| seen.revision))
         .bind(seen.map(|seen| seen.term))
         .bind(highest_mark)

@@ -15,7 +15,7 @@ use crate::store::{
 const RECALL: &str = "
 SELECT epoch, revision, cluster, term, max(
     coalesce((SELECT token FROM floor WHERE token < 4611686018427387904), 0),
-    (SELECT issued FROM tokens)) AS issued, o.kind, o.identity, o.namespace
+    (SELECT issued FROM tokens)) AS issued, o.kind, o.identity, o.namespace, o.instance
 FROM authority LEFT JOIN owning_authority AS o ON true";
 
 /// The same.
@@ -118,5 +118,15 @@ impl Memory for SqliteMemory {
         wanted: &OwningAuthority,
     ) -> Result<OwningAuthority, StoreError> {
         owning_authority::claim(&mut self.connection, &self.writing, wanted).await
+    }
+
+    async fn claim_instance(
+        &mut self,
+        former: Option<&str>,
+        found: &str,
+        seen: &Sighting,
+    ) -> Result<Option<String>, StoreError> {
+        owning_authority::claim_instance(&mut self.connection, &self.writing, former, found, seen)
+            .await
     }
 }

@@ -10,7 +10,7 @@ use crate::store::{
     owning_authority::{NONE, STORE, owning_authority},
 };
 
-const READ: &str = "SELECT kind, identity, namespace FROM owning_authority";
+const READ: &str = "SELECT kind, identity, namespace, instance FROM owning_authority";
 
 /// ?1 kind, ?2 identity, ?3 namespace.
 const CLAIM: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace)
@@ -34,11 +34,11 @@ const HIGHEST: &str = "SELECT max(
     (SELECT issued FROM tokens),
     coalesce((SELECT (epoch << 48) + revision FROM authority), 0))";
 
-/// As [`CLAIM`].
-const RECORD: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace)
-VALUES (1, ?1, ?2, ?3)
+/// As [`CLAIM`], and ?4 the number that was left in it.
+const RECORD: &str = "INSERT INTO owning_authority (only_row, kind, identity, namespace, instance)
+VALUES (1, ?1, ?2, ?3, ?4)
 ON CONFLICT (only_row) DO UPDATE SET kind = excluded.kind, identity = excluded.identity,
-    namespace = excluded.namespace, since = excluded.since";
+    namespace = excluded.namespace, instance = excluded.instance, since = excluded.since";
 
 /// ?1 epoch, ?2 revision, ?3 cluster, ?4 term.
 const REMEMBER: &str = "INSERT INTO authority (only_row, epoch, revision, cluster, term, moved_at)
@@ -84,6 +84,37 @@ pub async fn claim(
     stands.ok_or_else(|| StoreError::Unfit("the record of the store's authority is missing".into()))
 }
 
+/// Returns what stands.
+pub async fn claim_instance(
+    connection: &mut SqliteConnection,
+    writing: &Writing,
+    former: Option<&str>,
+    found: &str,
+    seen: &Sighting,
+) -> Result<Option<String>, StoreError> {
+    let _in_line = writing.lock().await;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
+    let claimed = sqlx::query("UPDATE owning_authority SET instance = ?2 WHERE instance IS ?1")
+        .bind(former)
+        .bind(found)
+        .execute(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    if claimed.rows_affected() > 0 && former.is_some() {
+        sqlx::query(
+            "UPDATE authority SET epoch = epoch + 1, revision = ?1, term = ?2, moved_at = unixepoch()",
+        )
+        .bind(seen.revision)
+        .bind(seen.term)
+        .execute(&mut *transaction)
+        .await
+        .map_err(not_applied)?;
+    }
+    let stands = read(&mut transaction).await?;
+    transaction.commit().await.map_err(StoreError::unknown)?;
+    Ok(stands.and_then(|stands| stands.instance))
+}
+
 pub async fn move_to(
     connection: &mut SqliteConnection,
     writing: &Writing,
@@ -109,6 +140,7 @@ pub async fn move_to(
         .bind(&to.kind)
         .bind(&to.identity)
         .bind(&to.namespace)
+        .bind(&to.instance)
         .execute(&mut *transaction)
         .await
         .map_err(not_applied)?;

@@ -6,7 +6,7 @@ use fencepost::store::{OwningAuthority, Store};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::{lock, move_to, recorded, serve, try_lock};
+use super::{is_mismatch, lock, move_to, recorded, serve, try_lock};
 use crate::harness::{
     etcd::{self, Etcd},
     eventually,
@@ -91,6 +91,7 @@ on_each_store! {
             kind: "etcd".into(),
             identity: Some(cluster.into()),
             namespace: Some(String::new()),
+            instance: None,
         };
         let rivals =
             [OwningAuthority::store(), OwningAuthority::none(), etcd("a"), etcd("b"), etcd("c")];
@@ -178,13 +179,50 @@ on_each_store! {
     }
 }
 
-/// Every etcd with default settings has this cluster id, so the record could not tell two of them apart.
+/// What an etcd with default settings says of itself: every one has the same cluster id.
+const DEFAULTS: [&str; 2] = [
+    "--initial-cluster=alone=http://localhost:2380",
+    "--initial-advertise-peer-urls=http://localhost:2380",
+];
+
+/// The one that was used last grants locks, and the other one nothing, from the first request on.
+#[tokio::test]
+async fn of_two_etcds_with_one_cluster_id_one_grants() {
+    let [one, other] = [Etcd::start(&DEFAULTS).await, Etcd::start(&DEFAULTS).await];
+    let store = TestStore::postgres().await;
+    let serving = store.to_serve().await;
+    let first = serve(&store, &one.url(), &[]).await;
+    let held = lock(&first.client(), "a").await;
+    assert_eq!(finding(&serving, &one.url(), &[]).0, "ok");
+    // It has no number, so it is taken for the store's own that was emptied.
+    let second = serve(&store, &other.url(), &[]).await;
+    let newer = lock(&second.client(), "b").await;
+    assert_eq!((held >> 48, newer >> 48), (0, 1));
+    for name in ["b", "c"] {
+        is_mismatch(&try_lock(&first.client(), name).await);
+    }
+    let refused = refusal(&store, &one.url(), &[]).await;
+    assert!(refused.contains("made apart from it"), "{refused}");
+    let (status, said) = finding(&serving, &one.url(), &[]);
+    assert_eq!(status, "failed", "{said}");
+    assert_eq!(finding(&serving, &other.url(), &[]).0, "ok");
+    let flag = one.url();
+    let compact = ["compact", "--older-than", "0s", "--authority", &flag, "--store", &store.url];
+    assert_eq!(run(&compact).status.code(), Some(1));
+    assert_eq!(lock(&second.client(), "c").await >> 48, 1, "no epoch moves back and forth");
+
+    // An operator decides.
+    move_to(&store, &one.url(), &[]).await;
+    eventually("locks are granted again", || async {
+        try_lock(&first.client(), "d").await.status == 201
+    })
+    .await;
+    is_mismatch(&try_lock(&second.client(), "e").await);
+}
+
 #[tokio::test]
 async fn an_etcd_with_default_settings_is_warned_about() {
-    const PEER: &str = "http://localhost:2380";
-    let cluster = format!("--initial-cluster=alone={PEER}");
-    let peer = format!("--initial-advertise-peer-urls={PEER}");
-    let (etcd, store) = (Etcd::start(&[&cluster, &peer]).await, TestStore::sqlite());
+    let (etcd, store) = (Etcd::start(&DEFAULTS).await, TestStore::sqlite());
     let server = serve(&store, &etcd.url(), &[]).await;
     lock(&server.client(), "k").await;
     assert_eq!(recorded(&store).await.identity.as_deref(), Some("cdf818194e3a8c32"));
