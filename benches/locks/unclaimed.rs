@@ -107,7 +107,7 @@ pub async fn serve(etcd: &str) {
 /// Says yes to every claim, and keeps in memory what is remembered of etcd.
 #[derive(Default)]
 struct Nothing {
-    remembered: Arc<Mutex<Option<Remembered>>>,
+    remembered: InMemory,
 }
 
 fn not_here<T>() -> Result<T, StoreError> {
@@ -129,7 +129,7 @@ impl Store for Nothing {
         Ok(None)
     }
     async fn connect_memory(&self) -> Result<Box<dyn Memory>, StoreError> {
-        Ok(Box::new(InMemory(self.remembered.clone())))
+        Ok(Box::new(self.remembered.clone()))
     }
     async fn connect_audit(&self) -> Result<Box<dyn Audit>, StoreError> {
         not_here()
@@ -220,7 +220,9 @@ impl Session for Agreeable {
     }
 }
 
-struct InMemory(Arc<Mutex<Option<Remembered>>>);
+/// What is remembered, and the number of the etcd.
+#[derive(Clone, Default)]
+struct InMemory(Arc<Mutex<Option<Remembered>>>, Arc<Mutex<Option<String>>>);
 
 impl InMemory {
     fn raise(&self, to: &Remembered) -> Remembered {
@@ -239,7 +241,8 @@ impl Memory for InMemory {
         let row = self.0.lock().expect("no panic while it is held").clone();
         Ok(row.map(|row| {
             let identity = Some(row.seen.cluster.clone());
-            let owner = OwningAuthority { identity, ..claimed_by("") };
+            let instance = self.1.lock().expect("no panic while it is held").clone();
+            let owner = OwningAuthority { identity, instance, ..claimed_by("") };
             Recalled { row, issued: 0, owner: Some(owner) }
         }))
     }
@@ -265,5 +268,14 @@ impl Memory for InMemory {
         wanted: &OwningAuthority,
     ) -> Result<OwningAuthority, StoreError> {
         Ok(wanted.clone())
+    }
+    async fn claim_instance(
+        &mut self,
+        _: Option<&str>,
+        found: &str,
+        _: &Sighting,
+    ) -> Result<Option<String>, StoreError> {
+        *self.1.lock().expect("no panic while it is held") = Some(found.to_owned());
+        Ok(Some(found.to_owned()))
     }
 }
