@@ -171,7 +171,7 @@ fn document(recorded: &OwningAuthority) -> Value {
     })
 }
 
-/// For whoever reads along. What a program needs goes to standard output.
+/// For the person at the terminal. What a program needs goes to standard output.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

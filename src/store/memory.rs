@@ -74,7 +74,7 @@ pub trait Memory: Send {
     /// Raises the row to what was seen in `epoch`, if that is still the epoch. Returns what stands.
     async fn note(&mut self, epoch: u16, seen: &Sighting) -> Result<Remembered, StoreError>;
 
-    /// Moves from the epoch `from` to a later one, if nobody has yet, and if it may move already. Returns
+    /// Moves from the epoch `from` to a later one, unless another fencepost has, and if it may move already. Returns
     /// what stands.
     async fn move_on(
         &mut self,

@@ -9,7 +9,7 @@ use super::StoreError;
 
 /// The longest pause between two attempts is between one and two of these. It bounds how much later than the
 /// database the service is back, so it stays short however long the outage lasts. An attempt is cheap, only one
-/// is made at a time, and none unless somebody asks.
+/// is made at a time, and none without a request.
 const LONGEST_PAUSE: Duration = Duration::from_millis(60);
 
 /// During an outage most callers are answered at once, and one in a while finds out whether it is

@@ -68,7 +68,7 @@ use super::{
 };
 use crate::finding::Finding;
 
-/// How long to wait for somebody else who migrates.
+/// How long to wait for another process that migrates.
 const MIGRATION_PATIENCE: Duration = Duration::from_secs(5);
 
 static SHIPPED: Migrator = sqlx::migrate!("migrations/postgres");

@@ -4,9 +4,9 @@
 //! So a random number is written under one key, once, and the store records it. An etcd that shows another number is
 //! another etcd, and grants nothing.
 //!
-//! One that shows none is taken for the store's own, wiped or restored from before: the epoch moves on, and it gets a new number. Beside
-//! that stands the one it follows, so that a process that finds both knows what another has begun. The etcd that has the
-//! former number, if there is one, is another etcd from then on.
+//! One that shows none is taken for the store's own, wiped or restored from before: the epoch moves on, and it gets a new
+//! number. Beside that stands the one that it follows, so that a fencepost that finds both knows what another one has begun.
+//! The etcd that has the former number, if there is one, is another etcd from then on.
 
 use std::fmt;
 

@@ -72,14 +72,14 @@ impl Lookout {
     /// Returns once that is so.
     pub async fn until_foreign(&self) {
         if self.foreign.clone().wait_for(|foreign| *foreign).await.is_err() {
-            // Nobody looks any more, and nobody will say so.
+            // The task that looks has ended, so no change will be told.
             std::future::pending::<()>().await;
         }
     }
 
     /// Looks at etcd now, and returns what is remembered after that: at least all that was seen.
     pub async fn look(&self) -> Looked {
-        let gone = || AuthorityError::Unavailable("nobody looks after etcd any more".into());
+        let gone = || AuthorityError::Unavailable("the task that looks at etcd has ended".into());
         let (reply, answer) = oneshot::channel();
         self.questions.send(reply).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
@@ -217,8 +217,8 @@ impl Watchman {
             old_revision = row.seen.revision,
             new_revision = seen.revision,
             cluster = seen.cluster,
-            "etcd has lost the number that was left in it: wiped, or a new one. A new epoch begins, and all earlier grants \
-             are lost"
+            "etcd has lost the number that was left in it, wiped or replaced: a new epoch begins, and all earlier \
+             grants are lost"
         );
         Ok(false)
     }
@@ -272,7 +272,7 @@ async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
         )));
     }
     if now != to {
-        tracing::info!(epoch = now.epoch, "somebody else has moved the epoch on");
+        tracing::info!(epoch = now.epoch, "another fencepost has moved the epoch on");
         return Ok(now);
     }
     tracing::warn!(
@@ -283,7 +283,7 @@ async fn move_on(keeper: &Keeper, row: Remembered, seen: &Sighting) -> Looked {
         old_term = row.seen.term,
         new_term = seen.term,
         cluster = seen.cluster,
-        "etcd has gone backwards: restored or wiped. A new epoch begins, and all earlier grants are lost"
+        "etcd has gone backwards, restored or wiped: a new epoch begins, and all earlier grants are lost"
     );
     Ok(now)
 }

@@ -47,7 +47,7 @@ impl Looks {
             let due = std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
             let mut pause = PAUSE;
             for name in due {
-                // Whoever watched it may have left.
+                // Its watchers may have left.
                 if shared.watchers.has(&name) && !look(shared, &name).await {
                     pause = AFTER_A_FAILURE;
                     self.ask_for(name);

@@ -70,7 +70,7 @@ async fn compact_now(
     if planned.dropped == 0 {
         return Ok(planned);
     }
-    // Under the lock even if the floor is that high already: whoever raised it may not have waited for
+    // Under the lock even if the floor is that high already: the session that raised it may not have waited for
     // the writes that were under way.
     let floor =
         raise_under_lock(connection, Raise { to: planned.floor, ends_locks: false, issues: false })

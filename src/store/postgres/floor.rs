@@ -17,8 +17,8 @@ const BRIEFLY: &str = "SET LOCAL lock_timeout = '200ms'";
 const LONGER: &str = "SET LOCAL lock_timeout = '2s'";
 const LOCK_ATTEMPTS: usize = 40;
 
-/// Nobody is drawing a token while this is held. Whoever draws one changes its queue first, in the same
-/// transaction (`fencepost.take_queue`), and so has this table locked from before the draw until the row
+/// No token is drawn while this is held. A transaction that draws one changes its queue first
+/// (`fencepost.take_queue`), and so has this table locked from before the draw until the row
 /// with the token is committed. So all tokens up to the sequence's last one are in the table for the
 /// next statement to see, or were rolled back; and all that are drawn later are higher.
 const NOBODY_DRAWS: &str = "LOCK TABLE fencepost.locks IN SHARE MODE";
@@ -26,7 +26,7 @@ const NOBODY_DRAWS: &str = "LOCK TABLE fencepost.locks IN SHARE MODE";
 pub(super) const NOBODY_WRITES: &str = "LOCK TABLE fencepost.resources IN SHARE ROW EXCLUSIVE MODE";
 
 /// A row counts for a minute after its lease has ended, as long as `fencepost.sweep_locks` leaves it there:
-/// a clock that is set back a little brings nobody to life who was passed over here. What is below the
+/// a clock that is set back a little brings no holder to life that was passed over here. What is below the
 /// floor is stale already.
 const STATE: &str = "
 SELECT f.token AS floor, l.token AS held, l.name AS lock,
@@ -109,7 +109,7 @@ pub(super) async fn raise_under_lock(
     Ok(floor)
 }
 
-/// Begins a transaction that has this lock. Writers wait behind whoever waits for it, so they get a
+/// Begins a transaction that has this lock. Writers wait behind a session that waits for it, so they get a
 /// chance again and again.
 pub(super) async fn begin_locked(
     connection: &mut Connection,

@@ -25,7 +25,7 @@ use crate::{
 const TURNS: &str = "fencepost_turns";
 const EVENTS: &str = "fencepost_events";
 
-/// As in the function `fencepost.tell`, which speaks only if somebody has this lock. It is only tried for: another
+/// As in the function `fencepost.tell`, which speaks only if a session has this lock. It is only tried for: another
 /// role of the database can hold it for ever.
 const WATCH: &str = "SELECT pg_try_advisory_lock_shared(1718511987, 1 + (hashtext($1) & 63))";
 

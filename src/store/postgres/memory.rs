@@ -95,7 +95,7 @@ impl PostgresMemory {
         if let Some(row) = row? {
             return remembered(&row).map_err(maybe_applied);
         }
-        // Somebody else was first, or there was nothing to add. What they have noted counts once it is on the standbys.
+        // Another fencepost was first, or there was nothing to add. What it has noted counts once it is on the standbys.
         let row = self.row().await?.ok_or_else(missing)?.row;
         self.connection.wait_for_standbys().await?;
         Ok(row)

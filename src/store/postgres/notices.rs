@@ -1,8 +1,8 @@
 //! The one thing that Postgres says only as a warning, and that changes what an answer means.
 //!
 //! A commit waits for its synchronous standby. If that wait is cancelled, Postgres reports success all the
-//! same, with a warning that the commit may not have been replicated. `sqlx` hands warnings to `tracing` and to nobody
-//! else, so this listens there. What counts is that a warning came while a commit was under way, on the connection that
+//! same, with a warning that the commit may not have been replicated. `sqlx` hands warnings to `tracing` alone,
+//! so this listens there. What counts is that a warning came while a commit was under way, on the connection that
 //! carried it: its text depends on the server's language, and nothing that Fencepost sends causes another one. That
 //! warnings are sent at all is pinned on every connection (`client_min_messages`, see `connection.rs`).
 
@@ -20,7 +20,7 @@ tokio::task_local! {
 }
 
 /// Runs `work`, and says whether Postgres has sent a warning meanwhile, on a connection that `work` has read from. A
-/// connection is read by whoever uses it, and what is read is reported at once: so a warning that another task's
+/// connection is read by the task that uses it, and what is read is reported at once: so a warning that another task's
 /// connection receives is not counted here.
 pub async fn listening<T>(work: impl Future<Output = T>) -> (T, bool) {
     let listened = async {
